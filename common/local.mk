@@ -1,0 +1,25 @@
+# libpi_common.a: what all programs share; no kernels.
+noinst_LIBRARIES += libpi_common.a
+libpi_common_a_SOURCES = \
+	common/pi_alloc.c common/pi_alloc.h \
+	common/pi_artifact.c common/pi_artifact.h \
+	common/pi_dataset.c common/pi_dataset.h \
+	common/pi_err.c common/pi_err.h \
+	common/pi_estimate.c common/pi_estimate.h \
+	common/pi_file.c common/pi_file.h \
+	common/pi_gguf.c common/pi_gguf.h \
+	common/pi_gguf_write.c \
+	common/pi_hardware.c common/pi_hardware.h \
+	common/pi_opt.c common/pi_opt.h \
+	common/pi_placement.c common/pi_placement.h \
+	common/pi_pool.c common/pi_pool.h \
+	common/pi_predictor.c common/pi_predictor.h \
+	common/pi_profile.c common/pi_profile.h \
+	common/pi_progress.c common/pi_progress.h \
+	common/pi_schedule.c common/pi_schedule.h \
+	common/pi_shape.c common/pi_shape.h \
+	common/pi_size.h \
+	common/pi_tok_bpe.c common/pi_tok_spm.c common/pi_tok_int.h \
+	common/pi_tokenizer.c common/pi_tokenizer.h \
+	common/pi_type.c common/pi_type.h \
+	common/pi_utf8.c

@@ -1,0 +1,54 @@
+/*
+ * pi_estimate.h - the one place that knows what things weigh: used by pi-place to fill a budget and by pi-run to
+ * keep it. All figures are bytes; sums are checked, so that a hostile shape gives PI_E_RANGE, not a wrong figure.
+ */
+#ifndef PI_ESTIMATE_H
+#define PI_ESTIMATE_H
+
+#include "common/pi_err.h"
+#include "common/pi_placement.h"
+#include "common/pi_predictor.h"
+#include "common/pi_shape.h"
+
+#include <stdint.h>
+
+/* Bytes of the weights of one layer, from the file's tensor types. */
+struct pi_layer_bytes {
+    uint64_t attn;      /* q, k, v, output projections, biases, both norms */
+    uint64_t gate_row, up_row, down_row; /* one neuron's row in each matrix (gate 0 when not gated) */
+    uint64_t neuron;    /* a bundle: the three rows and the neuron's biases */
+    uint64_t ffn_fixed; /* what the block has beside neurons (down bias) */
+    uint64_t predictor; /* fc1, fc2, bias; 0 without one */
+    uint64_t pred_fixed, pred_per_neuron; /* predictor = pred_fixed + pred_per_neuron * n_ff: a unit keeps fc2 rows of its own neurons */
+};
+
+struct pi_run_size {
+    uint32_t n_ctx, n_seq, n_batch; /* context per sequence, sequences, tokens per prompt chunk */
+    enum pi_type kv_type;
+};
+
+struct pi_model_bytes {
+    uint32_t n_layer;
+    struct pi_layer_bytes *layers; /* (n_layer); owned */
+    uint64_t embd;   /* token and position embeddings (read one row a token) */
+    uint64_t output; /* output matrix; the same bytes as token embeddings when tied (then counted there once more only if it lives on another unit) */
+    uint64_t output_norm;
+    uint64_t kv_layer;  /* KV cache of one layer at the run's context and sequences */
+    uint64_t activations; /* scratch buffers of a unit for the largest batch, logits included */
+    uint64_t tables;    /* neuron tables, slots */
+};
+
+/* Fills sizes from a model file and an optional predictor. Free with pi_model_bytes_free(). */
+enum pi_code pi_estimate_model(const struct pi_gguf *model, const struct pi_shape *shape,
+                               const struct pi_predictor *pred, const struct pi_run_size *run,
+                               struct pi_model_bytes *out, struct pi_err *err) PI_MUST_CHECK;
+void pi_model_bytes_free(struct pi_model_bytes *b);
+
+/* What a placement puts on a unit, everything but the CUDA context: weights, KV, predictors' shares, buffers, tables. */
+enum pi_code pi_estimate_unit(const struct pi_model_bytes *b, const struct pi_placement *p, uint32_t unit,
+                              uint64_t *bytes_out, struct pi_err *err) PI_MUST_CHECK;
+
+/* "8G", "8192M", "500K", "0G", "1.5G" (powers of 1024) -> bytes. A bare number, a sign, anything else: PI_E_USAGE naming the units. */
+enum pi_code pi_parse_bytes(const char *text, const char *option, uint64_t *out, struct pi_err *err) PI_MUST_CHECK;
+
+#endif

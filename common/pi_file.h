@@ -1,0 +1,59 @@
+/*
+ * pi_file.h - read-only maps of whole files, and output files that appear complete or not at all.
+ *
+ * An output is written to an unnamed (or hidden temporary) file in the target's folder; commit
+ * syncs it and renames it over the target. Whatever ends the program before that (an error, a
+ * signal, a kill) leaves the old target untouched and no half file under its name.
+ */
+#ifndef PI_FILE_H
+#define PI_FILE_H
+
+#include "common/pi_err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pi_map {
+    const uint8_t *data; /* (size), NULL when the file is empty */
+    size_t size;         /* bytes */
+    char *path;          /* owned copy, for messages */
+};
+
+/* Maps a regular file read-only. PI_E_IO names path and cause (missing, a directory, unreadable). */
+enum pi_code pi_map_open(const char *path, struct pi_map *map_out, struct pi_err *err) PI_MUST_CHECK;
+
+/* Accepts a zeroed map. Everything that points into it dies with it. */
+void pi_map_close(struct pi_map *map);
+
+/* The whole of a file, or of standard input for "-", as bytes with a NUL behind them; gzip files
+ * are unpacked (zlib) when gunzip is true. *text_out is the caller's to free().
+ * PI_E_IO; PI_E_NOMEM; PI_E_CORRUPT for a damaged gzip stream; PI_E_RANGE above max_bytes. */
+enum pi_code pi_file_read_all(const char *path, bool gunzip, size_t max_bytes, char **text_out,
+                              size_t *n_out, struct pi_err *err) PI_MUST_CHECK;
+
+struct pi_out; /* an output file under construction; owned by who opened it */
+
+enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *err) PI_MUST_CHECK;
+
+/* Appends n bytes. PI_E_NOSPACE on a full disk, PI_E_IO otherwise. */
+enum pi_code pi_out_write(struct pi_out *o, const void *data, size_t n, struct pi_err *err) PI_MUST_CHECK;
+
+/* Overwrites n bytes at an offset already written. */
+enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, size_t n,
+                          struct pi_err *err) PI_MUST_CHECK;
+
+/* Bytes appended so far. */
+uint64_t pi_out_size(const struct pi_out *o);
+
+/* Flushes, syncs and renames over the target, then frees o in every case. */
+enum pi_code pi_out_commit(struct pi_out *o, struct pi_err *err) PI_MUST_CHECK;
+
+/* Drops what was written and frees o; accepts NULL. */
+void pi_out_abort(struct pi_out *o);
+
+/* "dir/M.gguf" -> "dir/M.<kind>.gguf" (a path without ".gguf" gets the suffix appended).
+ * New string, the caller's to free(); NULL with *err set on PI_E_NOMEM. */
+char *pi_path_artifact(const char *model_path, const char *kind, struct pi_err *err) PI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * pi_gguf.h - GGUF files: a reader that trusts nothing, and a streaming writer.
+ *
+ * The reader maps the file and checks everything before it returns: counts against the bytes
+ * left, type tags (of array elements too), key and tensor names (unique, non-empty), dimensions,
+ * the byte size of each tensor against its type, alignment, bounds, and that no two tensors
+ * overlap. All strings and data point into the map and live until pi_gguf_close(); nothing is
+ * copied but index tables. Opening is O(n log n) in keys, tensors and strings. A const pi_gguf may
+ * be read by any number of threads.
+ *
+ * Versions 2 and 3 are read, version 3 is written, little-endian, aligned to 32 bytes. The magic "PWRI"
+ * (PowerInfer's derivative, otherwise byte for byte the same) is read too.
+ */
+#ifndef PI_GGUF_H
+#define PI_GGUF_H
+
+#include "common/pi_err.h"
+#include "common/pi_file.h"
+#include "common/pi_type.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PI_GGUF_MAX_DIMS 4
+#define PI_GGUF_ALIGNMENT 32
+
+enum pi_gguf_vtype {
+    PI_GGUF_U8 = 0,
+    PI_GGUF_I8 = 1,
+    PI_GGUF_U16 = 2,
+    PI_GGUF_I16 = 3,
+    PI_GGUF_U32 = 4,
+    PI_GGUF_I32 = 5,
+    PI_GGUF_F32 = 6,
+    PI_GGUF_BOOL = 7,
+    PI_GGUF_STR = 8,
+    PI_GGUF_ARR = 9,
+    PI_GGUF_U64 = 10,
+    PI_GGUF_I64 = 11,
+    PI_GGUF_F64 = 12
+};
+
+/* Bytes that need not be terminated and may hold anything. */
+struct pi_str {
+    const char *p;
+    size_t n;
+};
+
+bool pi_str_eq(struct pi_str s, const char *z);
+
+struct pi_gguf_kv {
+    struct pi_str key;
+    enum pi_gguf_vtype type;
+    enum pi_gguf_vtype elem; /* element type when type is PI_GGUF_ARR, else equal to type */
+    uint64_t n;              /* elements of an array, else 1 */
+    const uint8_t *data;     /* first value byte; unaligned, little-endian */
+    const struct pi_str *strs; /* (n), when elem is PI_GGUF_STR; owned by the pi_gguf */
+};
+
+struct pi_gguf_tensor {
+    struct pi_str name;
+    enum pi_type type;
+    uint32_t n_dims;
+    uint64_t ne[PI_GGUF_MAX_DIMS]; /* ne[0] is contiguous; unused ones are 1 */
+    const uint8_t *data;           /* NULL when opened with PI_GGUF_NO_DATA */
+    uint64_t bytes;
+};
+
+struct pi_gguf {
+    struct pi_map map;
+    uint32_t version;
+    bool sparse_magic; /* the file starts with PWRI */
+    uint64_t alignment;
+    uint64_t data_offset; /* where tensor data starts in the file */
+    size_t n_kv, n_tensors;
+    struct pi_gguf_kv *kv;          /* (n_kv), file order */
+    struct pi_gguf_tensor *tensors; /* (n_tensors), file order */
+    uint32_t *kv_by_name, *tensor_by_name; /* sorted indices */
+    struct pi_str *strs;            /* all array strings */
+};
+
+enum pi_gguf_flags {
+    PI_GGUF_NO_DATA = 1 /* vocabulary-only use: a file whose tensor data is cut off is fine */
+};
+
+/* *g_out must be zeroed or closed; set on success. Errors: PI_E_IO; PI_E_CORRUPT (what and where);
+ * PI_E_UNSUPPORTED (version 1, big-endian, an unknown tensor type); PI_E_NOMEM. */
+enum pi_code pi_gguf_open(const char *path, unsigned flags, struct pi_gguf *g_out,
+                          struct pi_err *err) PI_MUST_CHECK;
+void pi_gguf_close(struct pi_gguf *g);
+
+/* NULL when there is none of that name. */
+const struct pi_gguf_kv *pi_gguf_find(const struct pi_gguf *g, const char *key);
+const struct pi_gguf_tensor *pi_gguf_find_tensor(const struct pi_gguf *g, const char *name);
+
+/* Typed values. A missing key leaves *out as it is (put the default there first) and gives PI_OK, unless
+ * required: then PI_E_CORRUPT. A value of another type, or an integer that does not fit, is PI_E_CORRUPT.
+ * All integer widths are accepted for u32, u64 and i64; F32 and F64 for f32. Floats must be finite. */
+enum pi_code pi_gguf_u32(const struct pi_gguf *g, const char *key, bool required, uint32_t *out,
+                         struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_u64(const struct pi_gguf *g, const char *key, bool required, uint64_t *out,
+                         struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_f32(const struct pi_gguf *g, const char *key, bool required, float *out,
+                         struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_bool(const struct pi_gguf *g, const char *key, bool required, bool *out,
+                          struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_string(const struct pi_gguf *g, const char *key, bool required, struct pi_str *out,
+                            struct pi_err *err) PI_MUST_CHECK;
+
+/* An array of the given element type (any integer width for I64: read elements with pi_gguf_elem_i64()).
+ * *kv_out is NULL when the key is missing and not required. */
+enum pi_code pi_gguf_array(const struct pi_gguf *g, const char *key, enum pi_gguf_vtype elem, bool required,
+                           const struct pi_gguf_kv **kv_out, struct pi_err *err) PI_MUST_CHECK;
+/* Element i < kv->n of an integer or float array; the type was checked by pi_gguf_array(). */
+int64_t pi_gguf_elem_i64(const struct pi_gguf_kv *kv, uint64_t i);
+float pi_gguf_elem_f32(const struct pi_gguf_kv *kv, uint64_t i);
+
+/* ---- writer ---------------------------------------------------------------------------------
+ * Order of calls: create; set_* in any order; add_tensor for each; begin; write_tensor for each tensor
+ * in the order added (or append for pieces of it); commit. The same calls give the same bytes. The
+ * CRC-32 (zlib) of each tensor's data is computed as it streams past and stored as the u32 array
+ * "pi.crc32", in tensor order. */
+struct pi_gguf_writer;
+
+enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_out,
+                                   struct pi_err *err) PI_MUST_CHECK;
+/* Setting a key twice is PI_E_CORRUPT in no case: the later value replaces the earlier one. */
+enum pi_code pi_gguf_set_u32(struct pi_gguf_writer *w, const char *key, uint32_t v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_u64(struct pi_gguf_writer *w, const char *key, uint64_t v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_f32(struct pi_gguf_writer *w, const char *key, float v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_bool(struct pi_gguf_writer *w, const char *key, bool v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_string(struct pi_gguf_writer *w, const char *key, const char *v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_strings(struct pi_gguf_writer *w, const char *key, const struct pi_str *v, size_t n,
+                                 struct pi_err *err) PI_MUST_CHECK;
+/* n scalars of type elem, given as their little-endian bytes. */
+enum pi_code pi_gguf_set_array(struct pi_gguf_writer *w, const char *key, enum pi_gguf_vtype elem, const void *v,
+                               size_t n, struct pi_err *err) PI_MUST_CHECK;
+/* Copies a pair as it stands from an open file. */
+enum pi_code pi_gguf_set_copy(struct pi_gguf_writer *w, const struct pi_gguf_kv *kv, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum pi_type type, const uint64_t *ne,
+                                uint32_t n_dims, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+/* Appends n bytes to the current tensor; when it is full the next one starts. */
+enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n, struct pi_err *err) PI_MUST_CHECK;
+/* Writes the CRCs, checks that every tensor is complete, makes the file appear, frees w in every case. */
+enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+/* Accepts NULL. */
+void pi_gguf_abort(struct pi_gguf_writer *w);
+
+#endif

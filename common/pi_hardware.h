@@ -1,0 +1,44 @@
+/*
+ * pi_hardware.h - hardware.yaml: the machine that a placement is made for. It may describe one that is not here.
+ *
+ *   pi_hardware: 1
+ *   cpu:  {name: ..., threads: 16, bandwidth: 98e9}
+ *   gpus: [{name: ..., memory: 24e9, bandwidth: 1e12, pcie: 25e9, sync: 10e-6, context_bytes: 500e6}]
+ *
+ * Bytes, bytes per second, seconds. Unknown keys are refused by name and line; "gpus" may be absent or empty.
+ */
+#ifndef PI_HARDWARE_H
+#define PI_HARDWARE_H
+
+#include "common/pi_err.h"
+
+#include <stdint.h>
+
+#define PI_MAX_GPUS 16
+
+struct pi_hw_cpu {
+    char name[64];
+    uint32_t threads;
+    double bandwidth; /* read, bytes/s with all threads */
+};
+
+struct pi_hw_gpu {
+    char name[64];
+    double memory;        /* bytes */
+    double bandwidth;     /* read, bytes/s */
+    double pcie;          /* pinned, host to device, bytes/s */
+    double sync;          /* one hand-over and merge, seconds (T_sync) */
+    double context_bytes; /* what a CUDA context takes before any allocation */
+};
+
+struct pi_hardware {
+    struct pi_hw_cpu cpu;
+    uint32_t n_gpus;
+    struct pi_hw_gpu gpus[PI_MAX_GPUS];
+};
+
+/* PI_E_CORRUPT with line for bad YAML or values, PI_E_UNSUPPORTED for a newer pi_hardware, PI_E_IO. */
+enum pi_code pi_hardware_load(const char *path, struct pi_hardware *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_hardware_save(const char *path, const struct pi_hardware *hw, struct pi_err *err) PI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * pi_pool.h - a team of threads that runs one function at a time.
+ *
+ * The caller is thread 0 and takes part. Between two runs the others spin for at most 50 us, then sleep on a futex. The work is split by
+ * the function itself from (thread, n_threads), or by pi_pool_for() in fixed chunks; results never depend on the thread count if
+ * every output element is computed by one thread in a fixed order.
+ */
+#ifndef PI_POOL_H
+#define PI_POOL_H
+
+#include "common/pi_err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pi_pool;
+
+/* Cores that may be used: physical cores inside the affinity mask, at most the cgroup's CPU quota, at least 1. */
+uint32_t pi_pool_usable_cores(void);
+
+/* n_threads 0: usable cores. PI_E_NOMEM; PI_E_RANGE above 1024. */
+enum pi_code pi_pool_create(uint32_t n_threads, struct pi_pool **out, struct pi_err *err) PI_MUST_CHECK;
+void pi_pool_destroy(struct pi_pool *p); /* accepts NULL */
+uint32_t pi_pool_size(const struct pi_pool *p);
+
+/* Runs fn(ctx, thread, n_threads) on all threads and returns when all are done. Not reentrant. */
+typedef void (*pi_pool_fn)(void *ctx, uint32_t thread, uint32_t n_threads);
+void pi_pool_run(struct pi_pool *p, pi_pool_fn fn, void *ctx);
+
+/* Inside a run: returns on all threads once all have called it. */
+void pi_pool_barrier(struct pi_pool *p, uint32_t thread);
+
+/* Runs fn(ctx, begin, end) for [0, n) cut into chunks of chunk elements, handed out dynamically. */
+typedef void (*pi_pool_range_fn)(void *ctx, size_t begin, size_t end);
+void pi_pool_for(struct pi_pool *p, size_t n, size_t chunk, pi_pool_range_fn fn, void *ctx);
+
+#endif

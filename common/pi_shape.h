@@ -1,0 +1,75 @@
+/*
+ * pi_shape.h - the shape of a model: its hyper-parameters, read from GGUF metadata and cross-checked.
+ *
+ * The letters used in every shape comment of the project:
+ *   n_layer   transformer blocks              n_embd   width of the residual stream
+ *   n_ff      feed-forward neurons per block   n_vocab  tokens
+ *   n_head    query heads                     n_head_kv  key/value heads
+ *   head_dim  width of one head               n_embd_q = n_head * head_dim, n_embd_kv = n_head_kv * head_dim
+ *   n_ctx     positions of a sequence         n_tok    tokens in one call (any sequences, any positions)
+ * Arrays are row-major, slowest dimension first: (n_tok, n_embd).
+ */
+#ifndef PI_SHAPE_H
+#define PI_SHAPE_H
+
+#include "common/pi_err.h"
+#include "common/pi_gguf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pi_arch { PI_ARCH_LLAMA, PI_ARCH_OPT, PI_ARCH_COUNT };
+
+enum pi_activation {
+    PI_ACT_RELU,
+    PI_ACT_RELU2,   /* relu(x)^2 */
+    PI_ACT_FATRELU, /* x if x > threshold else 0 */
+    PI_ACT_SILU,
+    PI_ACT_GELU,      /* erf form */
+    PI_ACT_GELU_TANH, /* tanh approximation */
+    PI_ACT_COUNT
+};
+
+enum pi_rope_scaling { PI_ROPE_NONE, PI_ROPE_LINEAR, PI_ROPE_YARN };
+
+/* Limits that no real model reaches; a file beyond them is corrupt. */
+#define PI_MAX_LAYERS 1024
+#define PI_MAX_EMBD (1u << 20)
+#define PI_MAX_FF (1u << 22)
+#define PI_MAX_VOCAB (1u << 24)
+
+struct pi_shape {
+    enum pi_arch arch;
+    uint32_t n_layer, n_embd, n_ff, n_vocab;
+    uint32_t n_head, n_head_kv, head_dim;
+    uint32_t n_ctx_train;
+    float norm_eps;
+    bool layer_norm;   /* LayerNorm with bias (OPT); else RMSNorm */
+    bool gated;        /* gate and up; else up (fc1) alone carries the activation */
+    bool learned_pos;  /* position_embd, no rotary embedding */
+    uint32_t pos_offset; /* rows of position_embd before position 0 (OPT: 2) */
+    enum pi_activation act;
+    float act_threshold; /* PI_ACT_FATRELU */
+    uint32_t n_rot;      /* rotated part of each head; 0 without rotary embedding */
+    bool rope_neox;      /* pairs (i, i + n_rot/2); else (2i, 2i + 1) as llama's permuted rows want */
+    float rope_base;
+    enum pi_rope_scaling rope_scaling;
+    float rope_factor;
+    uint32_t rope_n_ctx_orig;
+    float rope_attn_factor, rope_beta_fast, rope_beta_slow; /* yarn */
+};
+
+/* Reads and cross-checks {arch}.* keys (n_vocab from the tokenizer's list or the embedding's shape); act_override may be NULL, else
+ * it is --hidden-act's value. PI_E_UNSUPPORTED for an architecture or activation we do not have,
+ * PI_E_CORRUPT for values that contradict each other or pass the limits above. */
+enum pi_code pi_shape_read(const struct pi_gguf *g, const char *act_override, struct pi_shape *out,
+                           struct pi_err *err) PI_MUST_CHECK;
+
+const char *pi_arch_name(enum pi_arch arch);
+const char *pi_activation_name(enum pi_activation act);
+bool pi_activation_from_name(const char *name, enum pi_activation *out); /* Hugging Face spellings too */
+
+/* True when the activation is exactly 0 for part of its inputs, so that sparse modes are lossless. */
+bool pi_activation_has_zeros(enum pi_activation act);
+
+#endif

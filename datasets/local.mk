@@ -1,0 +1,1 @@
+# Sample prompts, calibration text and the embedded demo model.

@@ -1,0 +1,10 @@
+# libpi_profiler.a: counting activations, training predictors; pi-profile, pi-train-predictor.
+noinst_LIBRARIES += libpi_profiler.a
+libpi_profiler_a_SOURCES = \
+	profiler/pi_collect.c profiler/pi_collect.h \
+	profiler/pi_train.c profiler/pi_train.h
+bin_PROGRAMS += pi-profile pi-train-predictor
+pi_profile_SOURCES = profiler/pi-profile.c
+pi_profile_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
+pi_train_predictor_SOURCES = profiler/pi-train-predictor.c
+pi_train_predictor_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)

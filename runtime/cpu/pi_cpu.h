@@ -1,0 +1,68 @@
+/*
+ * pi_cpu.h - CPU kernels, chosen at run time from what the processor has: scalar (the reference), AVX2 + FMA + F16C, AVX-512.
+ *
+ * Rows of weights are read in their stored type; activations and sums are F32. The order of summation in a row depends on the ISA and the row alone, never
+ * on how many rows a call takes or which thread runs it, so that results do not depend on the thread count. Pure functions; thread safe.
+ * Types here: F32, F16, BF16, Q8_0, Q4_0, Q4_1. Block layouts are those of GGUF (ggml); see docs/formats.md.
+ */
+#ifndef PI_CPU_H
+#define PI_CPU_H
+
+#include "common/pi_err.h"
+#include "common/pi_type.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pi_isa { PI_ISA_SCALAR, PI_ISA_AVX2, PI_ISA_AVX512, PI_ISA_COUNT };
+
+struct pi_cpu_type {
+    /* out[i] = row_i . x for n_rows rows of n elements, stride bytes apart */
+    void (*dot_rows)(const void *rows, size_t stride, uint32_t n_rows, const float *x, uint32_t n, float *out);
+    /* the same for rows picked by index: row ids[i] of the matrix at base */
+    void (*dot_ids)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids, const float *x,
+                    uint32_t n, float *out);
+    /* y[begin..end) += sum_i a[i] * row_{ids[i]}[begin..end), in the order of ids; begin and end are multiples of 32 or the row's end */
+    void (*axpy_ids)(const void *base, size_t stride, const uint32_t *ids, const float *a, uint32_t n_ids,
+                     uint32_t begin, uint32_t end, float *y);
+    void (*to_f32)(const void *row, float *out, uint32_t n);
+    /* round to nearest as GGUF writers do; rounds F16 and BF16 to nearest even. n a multiple of the block */
+    void (*from_f32)(const float *x, void *row_out, uint32_t n);
+};
+
+struct pi_cpu {
+    enum pi_isa isa;
+    const struct pi_cpu_type *type[PI_TYPE_COUNT]; /* NULL: a type without kernels */
+    float (*dot_f32)(const float *a, const float *b, uint32_t n);
+    /* y += a * x */
+    void (*axpy_f32)(float a, const float *x, float *y, uint32_t n);
+    float (*sum_squares)(const float *x, uint32_t n);
+};
+
+/* The best table this processor runs; PI_CPU=scalar|avx2|avx512 in the environment forces one (PI_E_USAGE for another
+ * word, PI_E_NODEV where the processor lacks it). */
+enum pi_code pi_cpu_select(const struct pi_cpu **out, struct pi_err *err) PI_MUST_CHECK;
+/* One table by name, or NULL when this processor or build lacks it: for tests that compare all of them. */
+const struct pi_cpu *pi_cpu_get(enum pi_isa isa);
+const char *pi_isa_name(enum pi_isa isa);
+
+/* Scalar conversions of single values, bit exact, subnormals included. */
+float pi_f16_to_f32(uint16_t h);
+uint16_t pi_f32_to_f16(float f); /* nearest even */
+float pi_bf16_to_f32(uint16_t h);
+uint16_t pi_f32_to_bf16(float f); /* nearest even; NaN stays NaN */
+
+/* Element-wise pieces of the model, F32, scalar twins of what GPUs will run. */
+
+/* out = x / sqrt(mean(x^2) + eps) * w     RMSNorm (Zhang and Sennrich 2019, eq. 4) */
+void pi_rms_norm(const struct pi_cpu *cpu, const float *x, const float *w, float eps, float *out, uint32_t n);
+/* out = (x - mean) / sqrt(var + eps) * w + b     LayerNorm (Ba et al. 2016) */
+void pi_layer_norm(const float *x, const float *w, const float *b, float eps, float *out, uint32_t n);
+/* In place on n_heads heads of head_dim: rotates pairs by pos * inv_freq[i], i < n_rot / 2, cos and sin scaled by mscale (RoFormer, eq. 34) */
+void pi_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, bool neox, int32_t pos,
+             const float *inv_freq, float mscale);
+/* In place; stable (maximum subtracted). */
+void pi_softmax(float *x, uint32_t n);
+
+#endif

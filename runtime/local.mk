@@ -1,0 +1,25 @@
+# libpi_runtime.a: model, kernels, executors, sampler; pi-run.
+noinst_LIBRARIES += libpi_runtime.a
+libpi_runtime_a_SOURCES = \
+	runtime/cpu/pi_cpu.c runtime/cpu/pi_cpu.h \
+	runtime/cpu/pi_cpu_ops.c \
+	runtime/cpu/pi_cpu_scalar.c \
+	runtime/cpu/pi_cpu_avx2.c \
+	runtime/cpu/pi_cpu_avx512.c \
+	runtime/pi_engine.c runtime/pi_engine.h \
+	runtime/pi_eval.c runtime/pi_eval.h \
+	runtime/pi_gpu.h \
+	runtime/pi_model.c runtime/pi_model.h \
+	runtime/pi_sampler.c runtime/pi_sampler.h
+libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+
+if HAVE_CUDA
+libpi_runtime_a_SOURCES += runtime/cuda/pi_gpu.cu
+PI_CU_DEPS = runtime/cuda/$(DEPDIR)/pi_gpu.Cud
+else
+libpi_runtime_a_SOURCES += runtime/pi_gpu_none.c
+endif
+
+bin_PROGRAMS  += pi-run
+pi_run_SOURCES = runtime/pi-run.c
+pi_run_LDADD   = $(PI_RUNTIME_LIBS)

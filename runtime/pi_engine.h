@@ -1,0 +1,93 @@
+/*
+ * pi_engine.h - runs a model: batches of tokens in, logits out.
+ *
+ * An engine owns its KV cache, scratch buffers, graphs and schedules, and borrows model, predictor, placement and pool, which must
+ * outlive it. Cells of the KV cache are addressed by (sequence, position). Small batches of decoding (one token each of up to n_seq
+ * sequences) take the sparse schedule of the mode; prompt chunks run dense through GEMM. Not thread safe: one caller at a time; it uses the pool inside.
+ */
+#ifndef PI_ENGINE_H
+#define PI_ENGINE_H
+
+#include "common/pi_err.h"
+#include "common/pi_placement.h"
+#include "common/pi_pool.h"
+#include "common/pi_predictor.h"
+#include "runtime/pi_model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pi_engine;
+
+struct pi_engine_options {
+    enum pi_mode mode;       /* of decode steps; PREDICTED needs pred */
+    uint32_t n_ctx;          /* positions per sequence */
+    uint32_t n_seq;          /* sequences, >= 1 */
+    uint32_t n_batch;        /* most tokens in one prompt chunk; 0: 512, at most n_ctx */
+    enum pi_type kv_type;    /* PI_TYPE_F16 or PI_TYPE_F32 */
+    bool two_units;          /* cpu+cpu: the placement's hot neurons run as a second unit on the same pool */
+    bool force_predicted;    /* every layer with a predictor runs predicted, whether it pays or not (tests, --verify figures) */
+};
+
+/* pred and place may be NULL. PI_E_MISMATCH when pred or place were made for another model (callers check files; this checks shapes);
+ * PI_E_RANGE for n_ctx above what the model's position table holds; PI_E_NOMEM naming what did not fit. */
+enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor *pred,
+                              const struct pi_placement *place, struct pi_pool *pool,
+                              const struct pi_engine_options *opt, struct pi_engine **out,
+                              struct pi_err *err) PI_MUST_CHECK;
+void pi_engine_destroy(struct pi_engine *e); /* accepts NULL */
+
+/* The mode a layer's decode steps run in on the CPU, after "where it pays" was applied. */
+enum pi_mode pi_engine_layer_mode(const struct pi_engine *e, uint32_t layer);
+
+enum pi_phase {
+    PI_PHASE_PROMPT, /* dense, GEMM; any n_tok up to n_batch, positions of one sequence ascending */
+    PI_PHASE_DECODE  /* the mode's schedule; n_tok tokens of different sequences, or of one, ascending */
+};
+
+struct pi_batch {
+    uint32_t n_tok;
+    const int32_t *token;   /* (n_tok) */
+    const int32_t *pos;     /* (n_tok) */
+    const uint32_t *seq;    /* (n_tok), or NULL: all sequence 0 */
+    const bool *want;       /* (n_tok) logits wanted, or NULL: all */
+};
+
+/* Feeds a batch; logits_out (wanted tokens, n_vocab) in batch order, may be NULL when none is wanted. PI_E_RANGE for a token, position or
+ * sequence outside the engine's ranges, naming it ("context full" for positions); PI_E_NOMEM. */
+enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struct pi_batch *batch,
+                           float *logits_out, struct pi_err *err) PI_MUST_CHECK;
+
+/* Forgets positions >= pos of a sequence. */
+void pi_engine_truncate(struct pi_engine *e, uint32_t seq, int32_t pos);
+
+/* Called in prompt phase once per layer, on the calling thread, with what the feed-forward block saw and made. residual (n_tok, n_embd) before the
+ * feed-forward norm; normed (n_tok, n_embd); h (n_tok, n_ff): the activation's output (gate branch of gated models, before times up);
+ * prod (n_tok, n_ff): what the down projection is given (h times up; h itself when not gated). */
+struct pi_observer {
+    void *ctx;
+    enum pi_code (*ffn)(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual, const float *normed,
+                        const float *h, const float *prod, struct pi_err *err);
+};
+/* NULL: none (the default). Borrowed. */
+void pi_engine_observe(struct pi_engine *e, const struct pi_observer *obs);
+
+/* Decode steps with a trace also compute the full gate on the step's own input. Bit sets, neuron i in bit i % 8 of byte i / 8. */
+struct pi_trace {
+    size_t mask_bytes;  /* ceil(n_ff / 8) */
+    uint8_t *predicted; /* (n_layer, mask_bytes) of the last token fed; owned by who sets the trace */
+    uint8_t *truth;     /* (n_layer, mask_bytes) */
+};
+/* NULL: none. Borrowed. In a layer that runs without predictor predicted = truth. With a trace batches of decode must hold one token. */
+void pi_engine_trace(struct pi_engine *e, struct pi_trace *trace);
+
+/* What decode steps have read since the engine was made or the figures were last taken. */
+struct pi_engine_stats {
+    uint64_t tokens;
+    uint64_t weights_attn, weights_ffn, weights_pred, weights_other; /* weights (elements) read */
+    uint64_t bytes; /* of all of them, as stored */
+};
+void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
+
+#endif

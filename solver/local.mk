@@ -1,0 +1,9 @@
+# libpi_solver.a: cost model, integer programs, hardware probe; pi-place, the one program that links GLPK.
+noinst_LIBRARIES += libpi_solver.a
+libpi_solver_a_SOURCES = \
+	solver/pi_cost.c solver/pi_cost.h \
+	solver/pi_ilp.c solver/pi_ilp.h \
+	solver/pi_probe.c solver/pi_probe.h
+bin_PROGRAMS += pi-place
+pi_place_SOURCES = solver/pi-place.c
+pi_place_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
