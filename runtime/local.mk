@@ -6,6 +6,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_scalar.c \
 	runtime/cpu/pi_cpu_avx2.c \
 	runtime/cpu/pi_cpu_avx512.c \
+	runtime/pi_blas.c runtime/pi_blas.h \
 	runtime/pi_engine.c runtime/pi_engine.h \
 	runtime/pi_eval.c runtime/pi_eval.h \
 	runtime/pi_gpu.h \
