@@ -1,1 +1,7 @@
-# Benchmarks: make bench prints the tables.
+# Benchmarks. "make bench" runs the pipeline on the embedded model if it was not run yet and prints decode speeds of all modes.
+EXTRA_DIST += bench/json.sh bench/demo.sh bench/decode.sh
+
+bench: all
+	@test -f demo-out/demo.predictor.gguf || DEMO_OUT=$(abs_builddir)/demo-out $(SHELL) $(srcdir)/bench/demo.sh $(abs_builddir)
+	@PATH=$(abs_builddir):$$PATH $(SHELL) $(srcdir)/bench/decode.sh demo-out/demo.gguf 1 2
+.PHONY: bench

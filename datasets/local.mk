@@ -1,1 +1,2 @@
 # Sample prompts, calibration text and the embedded demo model.
+EXTRA_DIST += datasets/README.md datasets/demo-text/train.txt datasets/demo-text/heldout.txt
