@@ -20,6 +20,9 @@ pi_unit_tests += tests/t_gpu
 tests_t_gpu_SOURCES = tests/t_gpu.c tests/tap.h
 tests_t_gpu_LDADD   = $(PI_RUNTIME_LIBS)
 
+pi_cli_tests += tests/cli/man.sh
+tests/cli/man.log: $(nodist_man_MANS) $(bin_PROGRAMS)
+
 # Fragments of the modules.
 include $(srcdir)/tests/common.mk
 include $(srcdir)/tests/tokenizer.mk
