@@ -8,6 +8,7 @@ libpi_common_a_SOURCES = \
 	common/pi_estimate.c common/pi_estimate.h \
 	common/pi_file.c common/pi_file.h \
 	common/pi_gguf.c common/pi_gguf.h \
+	common/pi_gguf_get.c common/pi_gguf_int.h \
 	common/pi_gguf_write.c \
 	common/pi_hardware.c common/pi_hardware.h \
 	common/pi_opt.c common/pi_opt.h \

@@ -18,10 +18,15 @@ struct pi_map {
     const uint8_t *data; /* (size), NULL when the file is empty */
     size_t size;         /* bytes */
     char *path;          /* owned copy, for messages */
+    bool borrowed;       /* data is the caller's memory: close does not unmap it */
 };
 
 /* Maps a regular file read-only. PI_E_IO names path and cause (missing, a directory, unreadable). */
 enum pi_code pi_map_open(const char *path, struct pi_map *map_out, struct pi_err *err) PI_MUST_CHECK;
+
+/* A map over memory that the caller keeps alive; name stands in messages. */
+enum pi_code pi_map_memory(const void *data, size_t size, const char *name, struct pi_map *map_out,
+                           struct pi_err *err) PI_MUST_CHECK;
 
 /* Accepts a zeroed map. Everything that points into it dies with it. */
 void pi_map_close(struct pi_map *map);

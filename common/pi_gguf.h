@@ -10,6 +10,10 @@
  *
  * Versions 2 and 3 are read, version 3 is written, little-endian, aligned to 32 bytes. The magic "PWRI"
  * (PowerInfer's derivative, otherwise byte for byte the same) is read too.
+ *
+ * A file that the writer made carries "pi.header_crc32", the CRC-32 of everything before the tensor
+ * data with these four bytes taken as zero: opening checks it, so that a damaged name, shape or
+ * hyper-parameter is never used. The CRCs of the data are checked by pi_gguf_check_crc().
  */
 #ifndef PI_GGUF_H
 #define PI_GGUF_H
@@ -74,6 +78,7 @@ struct pi_gguf {
     uint64_t alignment;
     uint64_t data_offset; /* where tensor data starts in the file */
     size_t n_kv, n_tensors;
+    size_t header_bytes; /* up to the end of the tensor table; padding follows */
     struct pi_gguf_kv *kv;          /* (n_kv), file order */
     struct pi_gguf_tensor *tensors; /* (n_tensors), file order */
     uint32_t *kv_by_name, *tensor_by_name; /* sorted indices */
@@ -81,14 +86,19 @@ struct pi_gguf {
 };
 
 enum pi_gguf_flags {
-    PI_GGUF_NO_DATA = 1 /* vocabulary-only use: a file whose tensor data is cut off is fine */
+    PI_GGUF_NO_DATA = 1,      /* vocabulary-only use: a file whose tensor data is cut off is fine,
+                               * and so is a tensor of unknown type (its bytes are 0 then) */
+    PI_GGUF_NO_HEADER_CRC = 2 /* for fuzzers: do not check pi.header_crc32 */
 };
 
 /* *g_out must be zeroed or closed; set on success. Errors: PI_E_IO; PI_E_CORRUPT (what and where);
  * PI_E_UNSUPPORTED (version 1, big-endian, an unknown tensor type); PI_E_NOMEM. */
 enum pi_code pi_gguf_open(const char *path, unsigned flags, struct pi_gguf *g_out,
                           struct pi_err *err) PI_MUST_CHECK;
-void pi_gguf_close(struct pi_gguf *g);
+/* The same over memory that the caller keeps alive; name stands in messages. */
+enum pi_code pi_gguf_open_memory(const void *data, size_t size, const char *name, unsigned flags,
+                                 struct pi_gguf *g_out, struct pi_err *err) PI_MUST_CHECK;
+void pi_gguf_close(struct pi_gguf *g); /* accepts a zeroed one */
 
 /* NULL when there is none of that name. */
 const struct pi_gguf_kv *pi_gguf_find(const struct pi_gguf *g, const char *key);
@@ -112,7 +122,8 @@ enum pi_code pi_gguf_string(const struct pi_gguf *g, const char *key, bool requi
  * *kv_out is NULL when the key is missing and not required. */
 enum pi_code pi_gguf_array(const struct pi_gguf *g, const char *key, enum pi_gguf_vtype elem, bool required,
                            const struct pi_gguf_kv **kv_out, struct pi_err *err) PI_MUST_CHECK;
-/* Element i < kv->n of an integer or float array; the type was checked by pi_gguf_array(). */
+/* Element i < kv->n of an integer, bool or float array; the type was checked by pi_gguf_array(). A u64 above
+ * INT64_MAX reads as INT64_MAX. */
 int64_t pi_gguf_elem_i64(const struct pi_gguf_kv *kv, uint64_t i);
 float pi_gguf_elem_f32(const struct pi_gguf_kv *kv, uint64_t i);
 
@@ -120,7 +131,8 @@ float pi_gguf_elem_f32(const struct pi_gguf_kv *kv, uint64_t i);
  * Order of calls: create; set_* in any order; add_tensor for each; begin; write_tensor for each tensor
  * in the order added (or append for pieces of it); commit. The same calls give the same bytes. The
  * CRC-32 (zlib) of each tensor's data is computed as it streams past and stored as the u32 array
- * "pi.crc32", in tensor order. */
+ * "pi.crc32", in tensor order (absent when there are no tensors); "pi.header_crc32" is stored too.
+ * Keys are written in byte order, whatever the order of the calls. */
 struct pi_gguf_writer;
 
 enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_out,
