@@ -1,1 +1,267 @@
+/*
+ * A team of threads around one 32-bit word, the epoch: the caller raises it to start a run and the workers sleep on it. A second word counts the
+ * workers still running; the caller sleeps on that. Both sides spin first, since two runs of a decode step are a few microseconds apart.
+ *
+ * No lost wake-ups: who goes to sleep first raises the sleepers' count, then lets the kernel compare the word once more; who changes the word does
+ * that first and reads the count afterwards. Both steps are sequentially consistent, so at least one side sees the other.
+ *
+ * Threads are not pinned: on a shared machine a pinned thread waits for its own core while another is idle, and the barrier waits with it.
+ */
 #include "config.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_cores.h"
+#include "common/pi_pool.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_THREADS 1024
+#define SPIN_NS     50000
+#define CACHE_LINE  64
+
+/* A word to wait on and the number of threads that sleep on it. */
+struct gate {
+    alignas(CACHE_LINE) atomic_uint word;
+    atomic_uint sleepers;
+};
+
+struct pi_pool {
+    uint32_t n_threads, n_started;
+    bool spin; /* false with more threads than CPUs: spinning would hold up who is waited for */
+    pthread_t *threads; /* (n_threads - 1) */
+    struct worker *workers;
+    pi_pool_fn fn;
+    void *ctx;
+    bool stop;
+    struct gate epoch, running; /* runs so far; workers not yet done */
+    struct gate phase;          /* barriers passed so far */
+    alignas(CACHE_LINE) atomic_uint arrived;
+    alignas(CACHE_LINE) atomic_size_t next_chunk;
+};
+
+struct worker {
+    struct pi_pool *pool;
+    uint32_t index;
+};
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Returns once g->word is no longer old. */
+static void gate_wait_change(struct gate *g, unsigned old, bool spin)
+{
+    int64_t until = 0;
+
+    for (unsigned i = 1; spin; i++) {
+        if (atomic_load_explicit(&g->word, memory_order_acquire) != old)
+            return;
+        cpu_relax();
+        if (i % 64 == 0) {
+            int64_t t = now_ns();
+
+            until = until != 0 ? until : t + SPIN_NS;
+            spin = t < until;
+        }
+    }
+    atomic_fetch_add(&g->sleepers, 1);
+    while (atomic_load(&g->word) == old)
+        (void)syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    atomic_fetch_sub(&g->sleepers, 1);
+}
+
+/* After a change of g->word. */
+static void gate_wake(struct gate *g)
+{
+    if (atomic_load(&g->sleepers) > 0)
+        (void)syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pi_pool *p = w->pool;
+    unsigned seen = 0;
+
+    for (;;) {
+        gate_wait_change(&p->epoch, seen, p->spin);
+        seen++;
+        if (p->stop)
+            return NULL;
+        p->fn(p->ctx, w->index, p->n_threads);
+        if (atomic_fetch_sub(&p->running.word, 1) == 1)
+            gate_wake(&p->running);
+    }
+}
+
+static void next_epoch(struct pi_pool *p)
+{
+    atomic_fetch_add(&p->epoch.word, 1);
+    gate_wake(&p->epoch);
+}
+
+uint32_t pi_pool_usable_cores(void)
+{
+    uint32_t cores = pi_cores_physical(""), limit = pi_cores_cgroup_limit("");
+
+    return cores < limit ? cores : limit;
+}
+
+static enum pi_code start_workers(struct pi_pool *p, struct pi_err *err)
+{
+    sigset_t all, old;
+    enum pi_code rc = PI_OK;
+    int e = 0;
+
+    /* signals belong to the program's own threads */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (; p->n_started < p->n_threads - 1; p->n_started++) {
+        struct worker *w = &p->workers[p->n_started];
+
+        w->pool = p;
+        w->index = p->n_started + 1;
+        e = pthread_create(&p->threads[p->n_started], NULL, worker_main, w);
+        if (e != 0)
+            break;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (e != 0)
+        rc = pi_err_set(err, PI_E_NOMEM, "cannot start thread %u of %u: %s", p->n_started + 2,
+                        p->n_threads, strerror(e));
+    return rc;
+}
+
+enum pi_code pi_pool_create(uint32_t n_threads, struct pi_pool **out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_pool *p = NULL;
+
+    if (n_threads > MAX_THREADS)
+        return pi_err_set(err, PI_E_RANGE, "%u threads: expected 1 to %d", n_threads, MAX_THREADS);
+    if (n_threads == 0)
+        n_threads = pi_pool_usable_cores();
+    if (n_threads > MAX_THREADS)
+        n_threads = MAX_THREADS;
+    PI_ALLOC_ALIGNED(p, 1, err);
+    p->n_threads = n_threads;
+    p->spin = n_threads <= pi_cores_logical();
+    PI_ALLOC(p->threads, n_threads, err);
+    PI_ALLOC(p->workers, n_threads, err);
+    PI_TRY(start_workers(p, err));
+    *out = p;
+    return PI_OK;
+out:
+    pi_pool_destroy(p);
+    return rc;
+}
+
+void pi_pool_destroy(struct pi_pool *p)
+{
+    if (p == NULL)
+        return;
+    p->stop = true;
+    next_epoch(p);
+    for (uint32_t i = 0; i < p->n_started; i++)
+        (void)pthread_join(p->threads[i], NULL);
+    free(p->threads);
+    free(p->workers);
+    free(p);
+}
+
+uint32_t pi_pool_size(const struct pi_pool *p)
+{
+    return p->n_threads;
+}
+
+void pi_pool_run(struct pi_pool *p, pi_pool_fn fn, void *ctx)
+{
+    unsigned left;
+
+    if (p->n_threads == 1) {
+        fn(ctx, 0, 1);
+        return;
+    }
+    p->fn = fn;
+    p->ctx = ctx;
+    atomic_store_explicit(&p->running.word, p->n_threads - 1, memory_order_relaxed);
+    next_epoch(p);
+    fn(ctx, 0, p->n_threads);
+    while ((left = atomic_load_explicit(&p->running.word, memory_order_acquire)) != 0)
+        gate_wait_change(&p->running, left, p->spin);
+}
+
+void pi_pool_barrier(struct pi_pool *p, uint32_t thread)
+{
+    unsigned phase = atomic_load_explicit(&p->phase.word, memory_order_relaxed);
+
+    (void)thread;
+    if (p->n_threads == 1)
+        return;
+    if (atomic_fetch_add(&p->arrived, 1) + 1 == p->n_threads) {
+        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+        atomic_fetch_add(&p->phase.word, 1);
+        gate_wake(&p->phase);
+    } else {
+        gate_wait_change(&p->phase, phase, p->spin);
+    }
+}
+
+struct range_job {
+    struct pi_pool *pool;
+    pi_pool_range_fn fn;
+    void *ctx;
+    size_t n, chunk, n_chunks;
+};
+
+static void run_chunks(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct range_job *j = ctx;
+    size_t i;
+
+    (void)thread;
+    (void)n_threads;
+    while ((i = atomic_fetch_add_explicit(&j->pool->next_chunk, 1, memory_order_relaxed)) <
+           j->n_chunks) {
+        size_t begin = i * j->chunk, left = j->n - begin;
+
+        j->fn(j->ctx, begin, begin + (left < j->chunk ? left : j->chunk));
+    }
+}
+
+void pi_pool_for(struct pi_pool *p, size_t n, size_t chunk, pi_pool_range_fn fn, void *ctx)
+{
+    struct range_job j = {.pool = p, .fn = fn, .ctx = ctx, .n = n, .chunk = chunk > 0 ? chunk : 1};
+
+    j.n_chunks = n / j.chunk + (n % j.chunk != 0);
+    atomic_store_explicit(&p->next_chunk, 0, memory_order_relaxed);
+    if (j.n_chunks <= 1)
+        run_chunks(&j, 0, 1);
+    else
+        pi_pool_run(p, run_chunks, &j);
+}

@@ -2,7 +2,9 @@
 noinst_LIBRARIES += libpi_runtime.a
 libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu.c runtime/cpu/pi_cpu.h \
+	runtime/cpu/pi_cpu_int.h \
 	runtime/cpu/pi_cpu_ops.c \
+	runtime/cpu/pi_cpu_quant.c \
 	runtime/cpu/pi_cpu_scalar.c \
 	runtime/cpu/pi_cpu_avx2.c \
 	runtime/cpu/pi_cpu_avx512.c \

@@ -1,1 +1,8 @@
-# Tests of cpu: pi_unit_tests += tests/t_x; tests_t_x_SOURCES = ...; pi_cli_tests += tests/cli/x.sh; EXTRA_DIST += data
+# Tests of cpu: kernels, thread pool, BLAS tiles.
+pi_unit_tests += tests/t_pool
+tests_t_pool_SOURCES = tests/t_pool.c tests/tap.h
+tests_t_pool_LDADD   = libpi_common.a
+
+pi_unit_tests += tests/t_blas
+tests_t_blas_SOURCES = tests/t_blas.c tests/tap.h
+tests_t_blas_LDADD   = $(PI_RUNTIME_LIBS)

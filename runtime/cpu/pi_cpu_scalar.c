@@ -1,1 +1,179 @@
+/*
+ * The reference kernels, in plain C. A row is unpacked to F32 in chunks of 32 elements; a dot product keeps 8 running sums
+ * (element i goes to sum i % 8), which bounds the rounding error as the vector kernels do.
+ */
 #include "config.h"
+
+#include "runtime/cpu/pi_cpu.h"
+#include "runtime/cpu/pi_cpu_int.h"
+
+#define LANES 8
+
+/* Elements [at, at + n) of a row, n <= 32; at is a multiple of 32. */
+typedef void (*unpack_fn)(const void *row, uint32_t at, uint32_t n, float *out);
+
+static void unpack_f32(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    memcpy(out, (const float *)row + at, n * sizeof(float));
+}
+
+static void unpack_f16(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const uint16_t *h = (const uint16_t *)row + at;
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = pi_f16_to_f32(h[i]);
+}
+
+static void unpack_bf16(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const uint16_t *h = (const uint16_t *)row + at;
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = pi_bf16_to_f32(h[i]);
+}
+
+static void unpack_q8_0(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q8_0 *b = (const struct pi_block_q8_0 *)row + at / PI_BLOCK;
+    float d = pi_f16_to_f32(b->d);
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = d * b->q[i];
+}
+
+static void unpack_q4_0(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q4_0 *b = (const struct pi_block_q4_0 *)row + at / PI_BLOCK;
+    float d = pi_f16_to_f32(b->d);
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = d * (float)((i < 16 ? b->q[i] & 15 : b->q[i - 16] >> 4) - 8);
+}
+
+static void unpack_q4_1(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q4_1 *b = (const struct pi_block_q4_1 *)row + at / PI_BLOCK;
+    float d = pi_f16_to_f32(b->d), m = pi_f16_to_f32(b->m);
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = d * (float)(i < 16 ? b->q[i] & 15 : b->q[i - 16] >> 4) + m;
+}
+
+static inline float dot_row(unpack_fn unpack, const void *row, const float *x, uint32_t n)
+{
+    float sum[LANES] = {0}, w[PI_BLOCK];
+
+    for (uint32_t at = 0; at < n; at += PI_BLOCK) {
+        uint32_t len = n - at < PI_BLOCK ? n - at : PI_BLOCK;
+
+        unpack(row, at, len, w);
+        for (uint32_t i = 0; i < len; i++)
+            sum[i % LANES] += w[i] * x[at + i];
+    }
+    for (int i = 1; i < LANES; i++)
+        sum[0] += sum[i];
+    return sum[0];
+}
+
+static inline void axpy_row(unpack_fn unpack, float a, const void *row, uint32_t begin,
+                            uint32_t end, float *y)
+{
+    float w[PI_BLOCK];
+
+    for (uint32_t at = begin; at < end; at += PI_BLOCK) {
+        uint32_t len = end - at < PI_BLOCK ? end - at : PI_BLOCK;
+
+        unpack(row, at, len, w);
+        for (uint32_t i = 0; i < len; i++)
+            y[at + i] += a * w[i];
+    }
+}
+
+static const void *row_at(const void *base, size_t stride, uint32_t i)
+{
+    return (const char *)base + stride * i;
+}
+
+#define KERNELS(T)                                                                                 \
+    static void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows, const float *x,     \
+                             uint32_t n, float *out)                                               \
+    {                                                                                              \
+        for (uint32_t i = 0; i < n_rows; i++)                                                      \
+            out[i] = dot_row(unpack_##T, row_at(rows, stride, i), x, n);                           \
+    }                                                                                              \
+    static void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,  \
+                            const float *x, uint32_t n, float *out)                                \
+    {                                                                                              \
+        for (uint32_t i = 0; i < n_ids; i++)                                                       \
+            out[i] = dot_row(unpack_##T, row_at(base, stride, ids[i]), x, n);                      \
+    }                                                                                              \
+    static void axpy_ids_##T(const void *base, size_t stride, const uint32_t *ids, const float *a, \
+                             uint32_t n_ids, uint32_t begin, uint32_t end, float *y)               \
+    {                                                                                              \
+        for (uint32_t i = 0; i < n_ids; i++)                                                       \
+            axpy_row(unpack_##T, a[i], row_at(base, stride, ids[i]), begin, end, y);               \
+    }                                                                                              \
+    static void to_f32_##T(const void *row, float *out, uint32_t n)                                \
+    {                                                                                              \
+        for (uint32_t at = 0; at < n; at += PI_BLOCK)                                              \
+            unpack_##T(row, at, n - at < PI_BLOCK ? n - at : PI_BLOCK, out + at);                  \
+    }                                                                                              \
+    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T, axpy_ids_##T,           \
+                                                to_f32_##T, from_f32_##T};
+
+static void from_f32_f32(const float *x, void *row_out, uint32_t n)
+{
+    memcpy(row_out, x, n * sizeof(float));
+}
+
+static void from_f32_f16(const float *x, void *row_out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ((uint16_t *)row_out)[i] = pi_f32_to_f16(x[i]);
+}
+
+static void from_f32_bf16(const float *x, void *row_out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ((uint16_t *)row_out)[i] = pi_f32_to_bf16(x[i]);
+}
+
+#define from_f32_q8_0 pi_quantise_q8_0
+#define from_f32_q4_0 pi_quantise_q4_0
+#define from_f32_q4_1 pi_quantise_q4_1
+
+KERNELS(f32)
+KERNELS(f16)
+KERNELS(bf16)
+KERNELS(q8_0)
+KERNELS(q4_0)
+KERNELS(q4_1)
+
+static float dot_f32(const float *a, const float *b, uint32_t n)
+{
+    return dot_row(unpack_f32, a, b, n);
+}
+
+static void axpy_f32(float a, const float *x, float *y, uint32_t n)
+{
+    axpy_row(unpack_f32, a, x, 0, n, y);
+}
+
+static float sum_squares(const float *x, uint32_t n)
+{
+    return dot_f32(x, x, n);
+}
+
+const struct pi_cpu pi_cpu_scalar = {
+    .isa = PI_ISA_SCALAR,
+    .type = {[PI_TYPE_F32] = &type_f32,
+             [PI_TYPE_F16] = &type_f16,
+             [PI_TYPE_BF16] = &type_bf16,
+             [PI_TYPE_Q8_0] = &type_q8_0,
+             [PI_TYPE_Q4_0] = &type_q4_0,
+             [PI_TYPE_Q4_1] = &type_q4_1},
+    .dot_f32 = dot_f32,
+    .axpy_f32 = axpy_f32,
+    .sum_squares = sum_squares,
+};

@@ -1,0 +1,92 @@
+/* Quantisers of the block types, after ggml's reference rules. */
+#include "config.h"
+
+#include "runtime/cpu/pi_cpu.h"
+#include "runtime/cpu/pi_cpu_int.h"
+
+#include <math.h>
+
+/* A NaN among the elements is to be seen in the result: the block's scale becomes NaN. */
+static bool has_nan(const float *x)
+{
+    bool nan = false;
+
+    for (int i = 0; i < PI_BLOCK; i++)
+        nan |= x[i] != x[i];
+    return nan;
+}
+
+/* 1 / d, or 0 for an all-zero block. */
+static float inverse(float d)
+{
+    return d != 0.0f ? 1.0f / d : 0.0f;
+}
+
+/* v towards zero, held in lo..hi (NaN gives lo): blocks with infinities reach this. */
+static int whole(float v, int lo, int hi)
+{
+    if (v >= (float)hi)
+        return hi;
+    return v > (float)lo ? (int)v : lo;
+}
+
+void pi_quantise_q8_0(const float *x, void *row_out, uint32_t n)
+{
+    struct pi_block_q8_0 *b = row_out;
+
+    for (uint32_t k = 0; k < n / PI_BLOCK; k++, x += PI_BLOCK, b++) {
+        float amax = 0.0f, id;
+
+        for (int i = 0; i < PI_BLOCK; i++)
+            amax = fmaxf(amax, fabsf(x[i]));
+        b->d = pi_f32_to_f16(has_nan(x) ? NAN : amax / 127.0f);
+        id = inverse(amax / 127.0f);
+        for (int i = 0; i < PI_BLOCK; i++)
+            b->q[i] = (int8_t)whole(roundf(x[i] * id), -127, 127);
+    }
+}
+
+void pi_quantise_q4_0(const float *x, void *row_out, uint32_t n)
+{
+    struct pi_block_q4_0 *b = row_out;
+
+    for (uint32_t k = 0; k < n / PI_BLOCK; k++, x += PI_BLOCK, b++) {
+        float amax = 0.0f, max = 0.0f, id;
+
+        for (int i = 0; i < PI_BLOCK; i++) {
+            if (fabsf(x[i]) > amax) {
+                amax = fabsf(x[i]);
+                max = x[i];
+            }
+        }
+        b->d = pi_f32_to_f16(has_nan(x) ? NAN : max / -8.0f);
+        id = inverse(max / -8.0f);
+        for (int i = 0; i < PI_BLOCK / 2; i++) {
+            float lo = x[i] * id + 8.5f, hi = x[i + PI_BLOCK / 2] * id + 8.5f;
+
+            b->q[i] = (uint8_t)(whole(lo, 0, 15) | whole(hi, 0, 15) << 4);
+        }
+    }
+}
+
+void pi_quantise_q4_1(const float *x, void *row_out, uint32_t n)
+{
+    struct pi_block_q4_1 *b = row_out;
+
+    for (uint32_t k = 0; k < n / PI_BLOCK; k++, x += PI_BLOCK, b++) {
+        float min = x[0], max = x[0], id;
+
+        for (int i = 1; i < PI_BLOCK; i++) {
+            min = fminf(min, x[i]);
+            max = fmaxf(max, x[i]);
+        }
+        b->d = pi_f32_to_f16(has_nan(x) ? NAN : (max - min) / 15.0f);
+        b->m = pi_f32_to_f16(min);
+        id = inverse((max - min) / 15.0f);
+        for (int i = 0; i < PI_BLOCK / 2; i++) {
+            float lo = (x[i] - min) * id + 0.5f, hi = (x[i + PI_BLOCK / 2] - min) * id + 0.5f;
+
+            b->q[i] = (uint8_t)(whole(lo, 0, 15) | whole(hi, 0, 15) << 4);
+        }
+    }
+}

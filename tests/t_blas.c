@@ -1,0 +1,171 @@
+/* Tiled products against plain sums in F64; the same bits at any thread count. */
+#include "config.h"
+
+#include "common/pi_alloc.h"
+#include "runtime/cpu/pi_cpu.h"
+#include "runtime/pi_blas.h"
+#include "tests/tap.h"
+
+static struct pi_err e;
+
+static float *make(size_t n, uint32_t seed)
+{
+    float *x = pi_calloc_aligned(n, sizeof(float), &e);
+
+    if (x == NULL)
+        exit(1);
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        x[i] = (float)(seed >> 8) * 0x1p-23f - 1.0f;
+    }
+    return x;
+}
+
+/* max |out - reference| / max |reference| */
+static double matmul_error(const float *w, const float *x, size_t ldx, const float *bias,
+                           const float *out, size_t ldo, uint32_t n_tok, uint32_t n_rows,
+                           uint32_t n_cols)
+{
+    double worst = 0.0, scale = 0.0;
+
+    for (uint32_t t = 0; t < n_tok; t++) {
+        for (uint32_t r = 0; r < n_rows; r++) {
+            double sum = bias != NULL ? (double)bias[r] : 0.0;
+
+            for (uint32_t k = 0; k < n_cols; k++)
+                sum += (double)x[t * ldx + k] * (double)w[(size_t)r * n_cols + k];
+            worst = fmax(worst, fabs(sum - (double)out[t * ldo + r]));
+            scale = fmax(scale, fabs(sum));
+        }
+    }
+    return worst / scale;
+}
+
+static void test_matmul(enum pi_type type, uint32_t n_rows, uint32_t n_cols, uint32_t n_tok,
+                        bool biased)
+{
+    size_t ldx = n_cols + 3, ldo = n_rows + 5;
+    float *w = make((size_t)n_rows * n_cols, 1), *x = make(n_tok * ldx, 2),
+          *bias = biased ? make(n_rows, 3) : NULL;
+    float *out[2] = {make(n_tok * ldo, 4), make(n_tok * ldo, 4)};
+    const struct pi_cpu_type *k = pi_cpu_get(PI_ISA_SCALAR)->type[type];
+    uint64_t row_bytes = 0;
+    struct pi_mat m = {.type = type, .n_rows = n_rows, .n_cols = n_cols};
+    char *data;
+
+    OK(pi_type_row_bytes(type, n_cols, &row_bytes));
+    m.row_bytes = row_bytes;
+    data = pi_calloc_array(n_rows, row_bytes, &e);
+    if (data == NULL)
+        exit(1);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        k->from_f32(w + (size_t)r * n_cols, data + r * row_bytes, n_cols);
+        k->to_f32(data + r * row_bytes, w + (size_t)r * n_cols, n_cols);
+    }
+    m.data = data;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        struct pi_pool *pool = NULL;
+
+        PASSES(pi_pool_create(threads, &pool, &e), e);
+        PASSES(pi_blas_matmul(pool, &m, x, ldx, n_tok, bias, out[threads - 1], ldo, &e), e);
+        pi_pool_destroy(pool);
+    }
+    NEAR(matmul_error(w, x, ldx, bias, out[0], ldo, n_tok, n_rows, n_cols), 0.0, 2e-6);
+    EQ(memcmp(out[0], out[1], n_tok * ldo * sizeof(float)), 0);
+    free(data);
+    free(w);
+    free(x);
+    free(bias);
+    free(out[0]);
+    free(out[1]);
+}
+
+static void test_gemm(bool ta, bool tb, size_t m, size_t n, size_t k, float alpha, float beta)
+{
+    size_t lda = (ta ? m : k) + 1, ldb = (tb ? k : n) + 2, ldc = n + 3;
+    float *a = make((ta ? k : m) * lda, 5), *b = make((tb ? n : k) * ldb, 6);
+    float *c[3] = {make(m * ldc, 7), make(m * ldc, 7), make(m * ldc, 7)};
+    double worst = 0.0, scale = 0.0;
+
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        struct pi_pool *pool = NULL;
+
+        PASSES(pi_pool_create(threads, &pool, &e), e);
+        pi_blas_gemm(pool, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c[threads], ldc);
+        pi_pool_destroy(pool);
+    }
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < ldc; j++) {
+            double sum = 0.0, was = (double)c[0][i * ldc + j];
+
+            for (size_t l = 0; l < k && j < n; l++)
+                sum += (double)a[ta ? l * lda + i : i * lda + l] *
+                       (double)b[tb ? j * ldb + l : l * ldb + j];
+            sum = j < n ? (double)alpha * sum + (double)beta * was : was; /* beyond n: untouched */
+            worst = fmax(worst, fabs(sum - (double)c[1][i * ldc + j]));
+            scale = fmax(scale, fabs(sum));
+        }
+    }
+    NEAR(worst / scale, 0.0, 2e-6);
+    EQ(memcmp(c[1], c[2], m * ldc * sizeof(float)), 0);
+    free(a);
+    free(b);
+    for (int i = 0; i < 3; i++)
+        free(c[i]);
+}
+
+static void test_refusals(void)
+{
+    float x[4 * 256] = {0}, out[4 * 8] = {0};
+    unsigned char data[8 * 144] = {0};
+    struct pi_mat m = {
+        .type = PI_TYPE_Q2_K, .n_rows = 8, .n_cols = 256, .row_bytes = 84, .data = data};
+    struct pi_pool *pool = NULL;
+
+    PASSES(pi_pool_create(1, &pool, &e), e);
+    FAILS(pi_blas_matmul(pool, &m, x, 256, 4, NULL, out, 8, &e), PI_E_UNSUPPORTED, "Q2_K", e);
+    m.type = PI_TYPE_Q4_0;
+    m.n_cols = 32;
+    m.row_bytes = 18;
+    PASSES(pi_blas_matmul(pool, &m, x, 256, 0, NULL, out, 8, &e), e);
+    pi_pool_destroy(pool);
+}
+
+/* Run by itself: the counter of allocations is the process's. */
+static void test_no_memory(void)
+{
+    float x[4 * 32] = {0}, out[4 * 8] = {0};
+    unsigned char data[8 * 18] = {0};
+    struct pi_mat m = {
+        .type = PI_TYPE_Q4_0, .n_rows = 8, .n_cols = 32, .row_bytes = 18, .data = data};
+    struct pi_pool *pool = NULL;
+
+    PASSES(pi_pool_create(1, &pool, &e), e);
+    (void)setenv("PI_TEST_ALLOC_FAIL", "1", 1);
+    FAILS(pi_blas_matmul(pool, &m, x, 32, 4, NULL, out, 8, &e), PI_E_NOMEM, "cannot allocate", e);
+    (void)unsetenv("PI_TEST_ALLOC_FAIL");
+    PASSES(pi_blas_matmul(pool, &m, x, 32, 4, NULL, out, 8, &e), e);
+    pi_pool_destroy(pool);
+}
+
+int main(void)
+{
+    static const enum pi_type types[] = {PI_TYPE_F32,  PI_TYPE_F16,  PI_TYPE_BF16,
+                                         PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1};
+
+    test_no_memory();
+    PASSES(pi_blas_init(&e), e);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        test_matmul(types[i], 300, 96, 70, true);
+        test_matmul(types[i], 33, 384, 3, true);
+        test_matmul(types[i], 257, 64, 1, false);
+    }
+    test_matmul(PI_TYPE_F16, 130, 77, 300, true);
+    test_matmul(PI_TYPE_F32, 1, 1, 5, false);
+    for (int i = 0; i < 4; i++) {
+        test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
+        test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
+    }
+    test_refusals();
+    return DONE();
+}
