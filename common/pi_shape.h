@@ -59,9 +59,14 @@ struct pi_shape {
     float rope_attn_factor, rope_beta_fast, rope_beta_slow; /* yarn */
 };
 
-/* Reads and cross-checks {arch}.* keys (n_vocab from the tokenizer's list or the embedding's shape); act_override may be NULL, else
- * it is --hidden-act's value. PI_E_UNSUPPORTED for an architecture or activation we do not have,
- * PI_E_CORRUPT for values that contradict each other or pass the limits above. */
+/* Reads {arch}.* keys and cross-checks them with each other and with the shapes of tensors that are there. n_vocab is the
+ * number of rows of token_embd.weight, else the length of the tokenizer's list; n_ctx_train is at most what position_embd.weight
+ * has room for. The activation: act_override unless NULL (--hidden-act's value: a name, for fatrelu "fatrelu:0.01"), else
+ * {arch}.hidden_activation (with {arch}.hidden_activation_threshold), else the architecture's default: llama silu
+ * (relu in PowerInfer's files, which start with PWRI), opt relu.
+ *
+ * PI_E_UNSUPPORTED for an architecture, activation or rotary scaling we do not have; PI_E_CORRUPT for values that
+ * contradict each other or pass the limits above; PI_E_USAGE for a bad threshold in act_override. */
 enum pi_code pi_shape_read(const struct pi_gguf *g, const char *act_override, struct pi_shape *out,
                            struct pi_err *err) PI_MUST_CHECK;
 
