@@ -2,7 +2,8 @@
 noinst_LIBRARIES += libpi_solver.a
 libpi_solver_a_SOURCES = \
 	solver/pi_cost.c solver/pi_cost.h \
-	solver/pi_ilp.c solver/pi_ilp.h \
+	solver/pi_ilp.c solver/pi_ilp.h solver/pi_ilp_int.h \
+	solver/pi_ilp_glpk.c solver/pi_ilp_list.c \
 	solver/pi_probe.c solver/pi_probe.h
 bin_PROGRAMS += pi-place
 pi_place_SOURCES = solver/pi-place.c

@@ -1,1 +1,4 @@
 # Tests of solver: pi_unit_tests += tests/t_x; tests_t_x_SOURCES = ...; pi_cli_tests += tests/cli/x.sh; EXTRA_DIST += data
+pi_unit_tests += tests/t_ilp
+tests_t_ilp_SOURCES = tests/t_ilp.c tests/tap.h
+tests_t_ilp_LDADD   = libpi_solver.a $(PI_COMMON_LIBS) $(GLPK_LIBS)
