@@ -12,6 +12,7 @@ libpi_common_a_SOURCES = \
 	common/pi_gguf_get.c common/pi_gguf_int.h \
 	common/pi_gguf_write.c \
 	common/pi_hardware.c common/pi_hardware.h \
+	common/pi_lineage.c \
 	common/pi_opt.c common/pi_opt.h \
 	common/pi_placement.c common/pi_placement.h \
 	common/pi_pool.c common/pi_pool.h \

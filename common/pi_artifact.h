@@ -48,6 +48,11 @@ enum pi_code pi_artifact_open(const char *path, enum pi_artifact_kind kind, uint
 enum pi_code pi_artifact_check_model(const struct pi_gguf *g, const char *model_path, const struct pi_lineage *lineage,
                                      const struct pi_fingerprint *fp, struct pi_err *err) PI_MUST_CHECK;
 
+/* The hashes that an artifact carries; PI_E_CORRUPT where they are missing or no hashes. */
+enum pi_code pi_artifact_lineage(const struct pi_gguf *g, struct pi_lineage *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_artifact_fingerprint(const struct pi_gguf *g, struct pi_fingerprint *out,
+                                     struct pi_err *err) PI_MUST_CHECK;
+
 /* Checks the data of every tensor against pi.crc32; PI_OK when the file has no such key. Reads the whole file. (The
  * header's own CRC was checked when the file was opened.) */
 enum pi_code pi_gguf_check_crc(const struct pi_gguf *g, struct pi_err *err) PI_MUST_CHECK;
@@ -78,6 +83,9 @@ enum pi_code pi_lineage_store(struct pi_gguf_writer *w, const struct pi_lineage 
  * {arch}.* keys and all tensors. There ffn_down_t counts as ffn_down in the latter's orientation and the weights of both
  * stay out, so that a transposed copy has the lineage of its original. */
 enum pi_code pi_model_lineage(const struct pi_gguf *g, struct pi_lineage *out, struct pi_err *err) PI_MUST_CHECK;
+
+/* The computed one, whatever the file carries. */
+enum pi_code pi_lineage_of_gguf(const struct pi_gguf *g, struct pi_lineage *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* The fingerprint of a model file: SHA-256 over its size, its header bytes (which hold the CRCs of the data where
  * pi-convert wrote the file) and, where it has no CRCs, weights sampled from every tensor. */
