@@ -13,7 +13,10 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_eval.c runtime/pi_eval.h \
 	runtime/pi_gpu.h \
 	runtime/pi_model.c runtime/pi_model.h \
-	runtime/pi_sampler.c runtime/pi_sampler.h
+	runtime/pi_place_fit.c runtime/pi_place_fit.h \
+	runtime/pi_sampler.c runtime/pi_sampler.h \
+	runtime/pi_text.c runtime/pi_text.h \
+	runtime/pi_verify.c runtime/pi_verify.h
 libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 
 if HAVE_CUDA

@@ -1,0 +1,100 @@
+#include "config.h"
+
+#include "runtime/pi_place_fit.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_estimate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 1024u /* the factor is a multiple of 1 / STEPS */
+
+void pi_format_bytes(uint64_t bytes, char *text, size_t n)
+{
+    if (bytes % ((uint64_t)1 << 30) == 0)
+        (void)snprintf(text, n, "%lluG", (unsigned long long)(bytes >> 30));
+    else if (bytes % ((uint64_t)1 << 20) == 0)
+        (void)snprintf(text, n, "%lluM", (unsigned long long)(bytes >> 20));
+    else
+        (void)snprintf(text, n, "%lluK", (unsigned long long)(bytes / 1024 + (bytes % 1024 != 0)));
+}
+
+/* The fullest GPU's bytes with hot sets of step / STEPS of full (n_layer). */
+static enum pi_code fullest(struct pi_placement *p, const uint32_t *full, uint32_t step,
+                            const struct pi_model_bytes *b, uint64_t *bytes_out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    *bytes_out = 0;
+    for (uint32_t l = 0; l < p->n_layer; l++)
+        p->layers[l].n_hot = (uint32_t)((uint64_t)full[l] * step / STEPS);
+    for (uint32_t u = 1; u < p->n_units; u++) {
+        uint64_t bytes;
+
+        PI_TRY(pi_estimate_unit(b, p, u, &bytes, err));
+        *bytes_out = bytes > *bytes_out ? bytes : *bytes_out;
+    }
+out:
+    return rc;
+}
+
+/* Finds the largest step that fits and leaves p cut to it. */
+static enum pi_code search(struct pi_placement *p, const uint32_t *full,
+                           const struct pi_model_bytes *b, uint64_t context_bytes, uint64_t budget,
+                           struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    uint32_t lo = 0, hi = STEPS;
+    uint64_t bytes;
+    char need[32], have[32];
+
+    PI_TRY(fullest(p, full, 0, b, &bytes, err));
+    if (bytes > budget || budget - bytes < context_bytes) {
+        pi_format_bytes(bytes + context_bytes, need, sizeof(need));
+        pi_format_bytes(budget, have, sizeof(have));
+        PI_FAIL(err, PI_E_INFEASIBLE,
+                "--vram-budget %s: this placement's attention and buffers alone need %s", have,
+                need);
+    }
+    while (hi - lo > 1) { /* lo fits; hi does not, or was not tried */
+        const uint32_t mid = lo + (hi - lo) / 2;
+
+        PI_TRY(fullest(p, full, mid, b, &bytes, err));
+        if (bytes <= budget && budget - bytes >= context_bytes)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    PI_TRY(fullest(p, full, lo, b, &bytes, err));
+out:
+    return rc;
+}
+
+enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m,
+                          const struct pi_predictor *pred, uint64_t budget, uint64_t context_bytes,
+                          uint32_t n_ctx, enum pi_type kv_type, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_run_size run = {
+        .n_ctx = n_ctx, .n_seq = p->n_seq, .n_batch = p->n_batch, .kv_type = kv_type};
+    struct pi_model_bytes b = {0};
+    uint32_t *full = NULL;
+    uint64_t bytes;
+
+    if (budget >= p->budget || p->n_units < 2)
+        return PI_OK;
+    PI_ALLOC(full, p->n_layer, err);
+    for (uint32_t l = 0; l < p->n_layer; l++)
+        full[l] = p->layers[l].n_hot;
+    PI_TRY(pi_estimate_model(&m->file, &m->shape, pred, &run, &b, err));
+    PI_TRY(fullest(p, full, STEPS, &b, &bytes, err));
+    if (bytes > budget || budget - bytes < context_bytes)
+        PI_TRY(search(p, full, &b, context_bytes, budget, err));
+    p->budget = budget;
+out:
+    free(full);
+    pi_model_bytes_free(&b);
+    return rc;
+}
