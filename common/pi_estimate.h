@@ -10,9 +10,10 @@
 #include "common/pi_predictor.h"
 #include "common/pi_shape.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of the weights of one layer, from the file's tensor types. */
+/* Bytes of the weights of one layer, from the file's tensor types. Vectors (norms, biases) count as the F32 they are kept in. */
 struct pi_layer_bytes {
     uint64_t attn;      /* q, k, v, output projections, biases, both norms */
     uint64_t gate_row, up_row, down_row; /* one neuron's row in each matrix (gate 0 when not gated) */
@@ -28,23 +29,30 @@ struct pi_run_size {
 };
 
 struct pi_model_bytes {
-    uint32_t n_layer;
+    uint32_t n_layer, n_ff;
     struct pi_layer_bytes *layers; /* (n_layer); owned */
     uint64_t embd;   /* token and position embeddings (read one row a token) */
-    uint64_t output; /* output matrix; the same bytes as token embeddings when tied (then counted there once more only if it lives on another unit) */
+    uint64_t output; /* output matrix; the token embeddings' bytes when tied */
+    bool tied;       /* output is the token embeddings: counted once on a unit that holds both */
     uint64_t output_norm;
     uint64_t kv_layer;  /* KV cache of one layer at the run's context and sequences */
     uint64_t activations; /* scratch buffers of a unit for the largest batch, logits included */
     uint64_t tables;    /* neuron tables, slots */
 };
 
-/* Fills sizes from a model file and an optional predictor. Free with pi_model_bytes_free(). */
+/* Fills sizes from a model file and an optional predictor. A down projection stored as ffn_down counts as the transposed copy that
+ * sparse modes make of it. Free with pi_model_bytes_free(). PI_E_CORRUPT for a layer without its feed-forward matrices. */
 enum pi_code pi_estimate_model(const struct pi_gguf *model, const struct pi_shape *shape,
                                const struct pi_predictor *pred, const struct pi_run_size *run,
                                struct pi_model_bytes *out, struct pi_err *err) PI_MUST_CHECK;
-void pi_model_bytes_free(struct pi_model_bytes *b);
+void pi_model_bytes_free(struct pi_model_bytes *b); /* accepts a zeroed one */
 
-/* What a placement puts on a unit, everything but the CUDA context: weights, KV, predictors' shares, buffers, tables. */
+/* The type that the transposed copy of a down projection has, stored as ffn_down of type t (design: formats): t itself for F32, F16
+ * and BF16; else Q8_0, or F16 where n_embd is no multiple of its block. */
+enum pi_type pi_down_t_type(enum pi_type t, uint32_t n_embd);
+
+/* What a placement puts on a unit, everything but the CUDA context: weights, KV, predictors' shares, buffers, tables. A layer's down
+ * bias counts where its attention lives, which is where the residual is. A GPU that holds nothing needs nothing. */
 enum pi_code pi_estimate_unit(const struct pi_model_bytes *b, const struct pi_placement *p, uint32_t unit,
                               uint64_t *bytes_out, struct pi_err *err) PI_MUST_CHECK;
 
