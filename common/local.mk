@@ -22,7 +22,8 @@ libpi_common_a_SOURCES = \
 	common/pi_schedule.c common/pi_schedule.h \
 	common/pi_shape.c common/pi_shape.h \
 	common/pi_size.h \
-	common/pi_tok_bpe.c common/pi_tok_spm.c common/pi_tok_int.h \
+	common/pi_tok_bpe.c common/pi_tok_int.h common/pi_tok_merge.c \
+	common/pi_tok_pre.c common/pi_tok_spm.c common/pi_tok_table.c \
 	common/pi_tokenizer.c common/pi_tokenizer.h \
 	common/pi_type.c common/pi_type.h \
 	common/pi_utf8.c
