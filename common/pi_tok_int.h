@@ -110,10 +110,10 @@ struct pi_tok_node {
     uint32_t sym;
 };
 
-/* A merge that could be done: (left, right) -> sym. */
+/* A merge that could be done: of a node and the one behind it, len bytes together, to sym. */
 struct pi_tok_cand {
     uint64_t key; /* priority << 32 | left: the smallest is the best, leftmost merge */
-    uint32_t right, len, sym;
+    uint32_t len, sym;
 };
 
 /* Scratch of one encode call. */
@@ -164,7 +164,8 @@ enum pi_code pi_tok_add_node(struct pi_tok_work *w, uint32_t len, uint32_t sym,
 /* Merges the nodes of word until no pair is left that merges, best first, leftmost first among equals. */
 enum pi_code pi_tok_merge(struct pi_tok_work *w, const char *word,
                           struct pi_err *err) PI_MUST_CHECK;
-/* The token of a byte that nothing else covers: byte token, else the unknown token. PI_E_UNSUPPORTED without either. */
+/* The token of a byte that nothing else covers: its byte token; else, byte-level, U+FFFD; else the unknown token. PI_E_UNSUPPORTED without
+ * any of these. */
 enum pi_code pi_tok_emit_byte(struct pi_tok_work *w, uint8_t byte,
                               struct pi_err *err) PI_MUST_CHECK;
 

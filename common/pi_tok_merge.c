@@ -29,6 +29,9 @@ out:
     return rc;
 }
 
+/* Children of entry i: WAYS * i + 1 and up. Four of them lie in one cache line, which halves the time on long words. */
+#define WAYS 4
+
 static enum pi_code push_cand(struct pi_tok_work *w, struct pi_tok_cand c, struct pi_err *err)
 {
     size_t i = w->n_heap;
@@ -37,9 +40,9 @@ static enum pi_code push_cand(struct pi_tok_work *w, struct pi_tok_cand c, struc
     if (i == w->cap_heap)
         PI_TRY(pi_grow_array(&w->heap, &w->cap_heap, i < 64 ? 64 : i + 1, sizeof(*w->heap), err));
     w->n_heap++;
-    while (i > 0 && w->heap[(i - 1) / 2].key > c.key) {
-        w->heap[i] = w->heap[(i - 1) / 2];
-        i = (i - 1) / 2;
+    while (i > 0 && w->heap[(i - 1) / WAYS].key > c.key) {
+        w->heap[i] = w->heap[(i - 1) / WAYS];
+        i = (i - 1) / WAYS;
     }
     w->heap[i] = c;
 out:
@@ -48,18 +51,21 @@ out:
 
 static struct pi_tok_cand pop_cand(struct pi_tok_work *w)
 {
-    struct pi_tok_cand top = w->heap[0], last = w->heap[--w->n_heap];
+    struct pi_tok_cand *heap = w->heap, top = heap[0], last = heap[--w->n_heap];
     size_t i = 0, child;
 
-    while ((child = 2 * i + 1) < w->n_heap) {
-        if (child + 1 < w->n_heap && w->heap[child + 1].key < w->heap[child].key)
-            child++;
-        if (w->heap[child].key >= last.key)
+    while ((child = WAYS * i + 1) < w->n_heap) {
+        size_t end = child + WAYS < w->n_heap ? child + WAYS : w->n_heap, best = child;
+
+        while (++child < end)
+            if (heap[child].key < heap[best].key)
+                best = child;
+        if (heap[best].key >= last.key)
             break;
-        w->heap[i] = w->heap[child];
-        i = child;
+        heap[i] = heap[best];
+        i = best;
     }
-    w->heap[i] = last;
+    heap[i] = last;
     return top;
 }
 
@@ -89,7 +95,6 @@ static enum pi_code queue_pair(struct pi_tok_work *w, const char *word, uint32_t
         prio = pair->rank;
     }
     c.key = (uint64_t)prio << 32 | left;
-    c.right = a->next;
     c.len = a->len + b->len;
     return push_cand(w, c, err);
 }
@@ -104,11 +109,12 @@ enum pi_code pi_tok_merge(struct pi_tok_work *w, const char *word, struct pi_err
     while (w->n_heap > 0) {
         struct pi_tok_cand c = pop_cand(w);
         uint32_t left = (uint32_t)c.key;
-        struct pi_tok_node *a = &w->nodes[left], *b = &w->nodes[c.right];
+        struct pi_tok_node *a = &w->nodes[left], *b;
 
-        /* Nodes only grow, so a pair is still the one that was queued if it is adjacent and as long. */
-        if (a->len == 0 || a->next != c.right || a->len + b->len != c.len)
+        /* Nodes only grow, so a pair that is still as long is the one that was queued. */
+        if (a->len == 0 || a->next == NONE || a->len + w->nodes[a->next].len != c.len)
             continue;
+        b = &w->nodes[a->next];
         a->len = c.len;
         a->sym = c.sym;
         a->next = b->next;
@@ -123,14 +129,36 @@ out:
     return rc;
 }
 
+/* U+FFFD in bytes, each of which has a token; false when one has none. */
+static bool replacement(const struct pi_tokenizer *t, uint32_t id[3])
+{
+    static const uint8_t bytes[3] = {0xef, 0xbf, 0xbd};
+
+    for (unsigned i = 0; i < 3; i++) {
+        id[i] = t->byte_sym[bytes[i]];
+        if (id[i] >= t->n_vocab)
+            return false;
+    }
+    return true;
+}
+
 enum pi_code pi_tok_emit_byte(struct pi_tok_work *w, uint8_t byte, struct pi_err *err)
 {
-    uint32_t id = w->t->byte_sym[byte];
+    const struct pi_tokenizer *t = w->t;
+    uint32_t id = t->byte_sym[byte], instead[3];
+    enum pi_code rc = PI_OK;
 
-    if (id < w->t->n_vocab)
+    if (id < t->n_vocab)
         return pi_tokens_push(w->out, (int32_t)id, err);
-    if (w->t->unk >= 0)
-        return pi_tokens_push(w->out, w->t->unk, err);
-    return pi_err_set(err, PI_E_UNSUPPORTED,
-                      "the vocabulary has no token for byte 0x%02X of the text", byte);
+    /* The unknown token of byte-level vocabularies is as a rule the end of a text, so it comes last. */
+    if (t->algo == PI_TOK_BPE && replacement(t, instead)) {
+        for (unsigned i = 0; i < 3; i++)
+            PI_TRY(pi_tokens_push(w->out, (int32_t)instead[i], err));
+        return PI_OK;
+    }
+    if (t->unk >= 0)
+        return pi_tokens_push(w->out, t->unk, err);
+    PI_FAIL(err, PI_E_UNSUPPORTED, "the vocabulary has no token for byte 0x%02X of the text", byte);
+out:
+    return rc;
 }

@@ -2,9 +2,10 @@
  * pi_tokenizer.h - text to token ids and back, from the vocabulary in a GGUF file.
  *
  * Two algorithms: SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama") and byte-level BPE
- * ("gpt2") with the pre-tokeniser patterns of GPT-2 and Falcon (tokenizer.ggml.pre; where that is absent, architecture
- * falcon means Falcon's, any other GPT-2's). Time is O(n log n) in the text's length, stack O(1). Decoding an
- * encoded text gives the same bytes back, invalid UTF-8 included. Constant after creation: any number of threads may use one.
+ * ("gpt2") with the pre-tokeniser patterns of GPT-2, Falcon, StarCoder, Llama 3 and Qwen2 (tokenizer.ggml.pre; where that is
+ * absent, architecture falcon means Falcon's, any other GPT-2's). Time is O(n log n) in the text's length, stack O(1). Decoding
+ * an encoded text gives the same bytes back, invalid UTF-8 included, where the vocabulary has a token for every byte (a byte
+ * without one becomes U+FFFD or the unknown token). Constant after creation: any number of threads may use one.
  */
 #ifndef PI_TOKENIZER_H
 #define PI_TOKENIZER_H
@@ -26,7 +27,7 @@ void pi_tokenizer_destroy(struct pi_tokenizer *t); /* accepts NULL */
 uint32_t pi_tokenizer_n_vocab(const struct pi_tokenizer *t);
 int32_t pi_tokenizer_bos(const struct pi_tokenizer *t); /* -1: none */
 int32_t pi_tokenizer_eos(const struct pi_tokenizer *t); /* -1: none */
-bool pi_tokenizer_add_bos(const struct pi_tokenizer *t); /* what the model says */
+bool pi_tokenizer_add_bos(const struct pi_tokenizer *t); /* what the model says; false when it has no BOS */
 bool pi_tokenizer_is_eog(const struct pi_tokenizer *t, int32_t id); /* ends a generation: eos, eot */
 
 struct pi_tokens {
