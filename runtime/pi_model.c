@@ -1,1 +1,417 @@
+/*
+ * pi_model.c - opens a model file: finds every tensor, checks its shape and type, borrows its data from the map.
+ */
 #include "config.h"
+
+#include "runtime/pi_model.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_size.h"
+#include "runtime/cpu/pi_cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_MAX_BYTES 64
+
+/* Remembers a converted copy, which the model frees; takes p in every case. */
+static enum pi_code model_own(struct pi_model *m, void *p, struct pi_err *err)
+{
+    enum pi_code rc =
+        pi_grow_array(&m->owned, &m->cap_owned, m->n_owned + 1, sizeof(*m->owned), err);
+
+    if (rc != PI_OK) {
+        free(p);
+        return rc;
+    }
+    m->owned[m->n_owned++] = p;
+    return PI_OK;
+}
+
+static const struct pi_gguf_tensor *find(const struct pi_model *m, const char *name)
+{
+    return pi_gguf_find_tensor(&m->file, name);
+}
+
+static enum pi_code missing(const struct pi_model *m, const char *name, struct pi_err *err)
+{
+    return pi_err_set(err, PI_E_CORRUPT, "%s: tensor '%s' is missing", m->file.map.path, name);
+}
+
+/* What every tensor must pass: a type the kernels read, data aligned for its elements, the shape (n_rows, n_cols). */
+static enum pi_code check_tensor(const struct pi_model *m, const struct pi_gguf_tensor *t,
+                                 const char *name, uint64_t n_rows, uint64_t n_cols,
+                                 struct pi_err *err)
+{
+    const struct pi_cpu *ref = pi_cpu_get(PI_ISA_SCALAR);
+    uintptr_t align = t->type == PI_TYPE_F32 ? 4 : 2;
+
+    if (t->ne[0] != n_cols || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1)
+        return pi_err_set(
+            err, PI_E_CORRUPT,
+            "%s: tensor '%s' has shape [%llu, %llu, %llu, %llu], the model's keys ask for [%llu, %llu]",
+            m->file.map.path, name, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1],
+            (unsigned long long)t->ne[2], (unsigned long long)t->ne[3], (unsigned long long)n_cols,
+            (unsigned long long)n_rows);
+    if ((unsigned)t->type >= PI_TYPE_COUNT || ref->type[t->type] == NULL)
+        return pi_err_set(
+            err, PI_E_UNSUPPORTED,
+            "%s: tensor '%s' has type %s, which no kernel reads: convert the model with pi-convert --type",
+            m->file.map.path, name, pi_type_name(t->type));
+    if ((uintptr_t)t->data % align != 0)
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: the data of tensor '%s' is not aligned to its %u-byte elements",
+                          m->file.map.path, name, (unsigned)align);
+    return PI_OK;
+}
+
+static enum pi_code load_mat(const struct pi_model *m, const char *name, uint32_t n_rows,
+                             uint32_t n_cols, struct pi_mat *out, struct pi_err *err)
+{
+    const struct pi_gguf_tensor *t = find(m, name);
+    uint64_t row_bytes;
+    enum pi_code rc;
+
+    if (t == NULL)
+        return missing(m, name, err);
+    rc = check_tensor(m, t, name, n_rows, n_cols, err);
+    if (rc != PI_OK)
+        return rc;
+    if (!pi_type_row_bytes(t->type, n_cols, &row_bytes))
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tensor '%s': rows of %u elements are no multiple of %s blocks",
+                          m->file.map.path, name, n_cols, pi_type_name(t->type));
+    out->type = t->type;
+    out->n_rows = n_rows;
+    out->n_cols = n_cols;
+    out->row_bytes = row_bytes;
+    out->data = t->data;
+    return PI_OK;
+}
+
+/* A vector of n as F32: borrowed where the file has F32, else a converted copy. An absent one is NULL unless required. */
+static enum pi_code load_vec(struct pi_model *m, const char *name, uint32_t n, bool required,
+                             const float **out, struct pi_err *err)
+{
+    const struct pi_gguf_tensor *t = find(m, name);
+    uint64_t row_bytes;
+    float *copy;
+    enum pi_code rc;
+
+    *out = NULL;
+    if (t == NULL)
+        return required ? missing(m, name, err) : PI_OK;
+    rc = check_tensor(m, t, name, 1, n, err);
+    if (rc != PI_OK)
+        return rc;
+    if (t->type == PI_TYPE_F32) {
+        *out = (const float *)(const void *)t->data;
+        return PI_OK;
+    }
+    if (!pi_type_row_bytes(t->type, n, &row_bytes))
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tensor '%s': %u elements are no multiple of %s blocks",
+                          m->file.map.path, name, n, pi_type_name(t->type));
+    copy = pi_calloc_array(n, sizeof(*copy), err);
+    if (copy == NULL)
+        return PI_E_NOMEM;
+    pi_cpu_get(PI_ISA_SCALAR)->type[t->type]->to_f32(t->data, copy, n);
+    *out = copy;
+    return model_own(m, copy, err);
+}
+
+/* "blk.N.stem" */
+static const char *layer_name(char *buf, uint32_t layer, const char *stem)
+{
+    (void)snprintf(buf, NAME_MAX_BYTES, "blk.%u.%s", layer, stem);
+    return buf;
+}
+
+static enum pi_code load_attn(struct pi_model *m, uint32_t l, struct pi_err *err)
+{
+    const struct pi_shape *s = &m->shape;
+    struct pi_layer_weights *w = &m->layers[l];
+    uint32_t n_q = s->n_head * s->head_dim, n_kv = s->n_head_kv * s->head_dim;
+    char b[NAME_MAX_BYTES];
+    bool bias = s->arch == PI_ARCH_OPT;
+    enum pi_code rc;
+
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_norm.weight"), s->n_embd, true, &w->attn_norm, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_norm.bias"), s->n_embd, s->layer_norm,
+                    &w->attn_norm_b, err));
+    PI_TRY(load_mat(m, layer_name(b, l, "attn_q.weight"), n_q, s->n_embd, &w->q, err));
+    PI_TRY(load_mat(m, layer_name(b, l, "attn_k.weight"), n_kv, s->n_embd, &w->k, err));
+    PI_TRY(load_mat(m, layer_name(b, l, "attn_v.weight"), n_kv, s->n_embd, &w->v, err));
+    PI_TRY(load_mat(m, layer_name(b, l, "attn_output.weight"), s->n_embd, n_q, &w->o, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_q.bias"), n_q, bias, &w->q_b, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_k.bias"), n_kv, bias, &w->k_b, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_v.bias"), n_kv, bias, &w->v_b, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_output.bias"), s->n_embd, bias, &w->o_b, err));
+out:
+    return rc;
+}
+
+static enum pi_code load_ffn(struct pi_model *m, uint32_t l, struct pi_err *err)
+{
+    const struct pi_shape *s = &m->shape;
+    struct pi_layer_weights *w = &m->layers[l];
+    char b[NAME_MAX_BYTES];
+    bool bias = s->arch == PI_ARCH_OPT;
+    enum pi_code rc;
+
+    PI_TRY(load_vec(m, layer_name(b, l, "ffn_norm.weight"), s->n_embd, true, &w->ffn_norm, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "ffn_norm.bias"), s->n_embd, s->layer_norm, &w->ffn_norm_b,
+                    err));
+    if (s->gated)
+        PI_TRY(load_mat(m, layer_name(b, l, "ffn_gate.weight"), s->n_ff, s->n_embd, &w->gate, err));
+    PI_TRY(load_mat(m, layer_name(b, l, "ffn_up.weight"), s->n_ff, s->n_embd, &w->up, err));
+    PI_TRY(load_vec(m, layer_name(b, l, "ffn_up.bias"), s->n_ff, bias, &w->up_b, err));
+    if (find(m, layer_name(b, l, "ffn_down_t.weight")) != NULL) {
+        PI_TRY(load_mat(m, b, s->n_ff, s->n_embd, &w->down_t, err));
+    } else if (find(m, layer_name(b, l, "ffn_down.weight")) != NULL) {
+        PI_TRY(load_mat(m, b, s->n_embd, s->n_ff, &w->down, err));
+        m->has_down = true;
+    } else {
+        PI_TRY(missing(m, layer_name(b, l, "ffn_down_t.weight"), err));
+    }
+    PI_TRY(load_vec(m, layer_name(b, l, "ffn_down_t.bias"), s->n_embd, false, &w->down_b, err));
+    if (w->down_b == NULL)
+        PI_TRY(load_vec(m, layer_name(b, l, "ffn_down.bias"), s->n_embd, bias, &w->down_b, err));
+    if (s->gated && (w->up_b != NULL || find(m, layer_name(b, l, "ffn_gate.bias")) != NULL))
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: layer %u has biases on gate or up of a gated feed-forward block",
+                m->file.map.path, l);
+out:
+    return rc;
+}
+
+/* The table may hold more positions than the model was trained on. */
+static enum pi_code load_positions(struct pi_model *m, struct pi_err *err)
+{
+    const struct pi_shape *s = &m->shape;
+    const struct pi_gguf_tensor *t = find(m, "position_embd.weight");
+
+    if (t == NULL)
+        return missing(m, "position_embd.weight", err);
+    if (t->ne[1] < (uint64_t)s->pos_offset + s->n_ctx_train || t->ne[1] > UINT32_MAX)
+        return pi_err_set(
+            err, PI_E_CORRUPT,
+            "%s: 'position_embd.weight' has %llu rows for %u positions and an offset of %u",
+            m->file.map.path, (unsigned long long)t->ne[1], s->n_ctx_train, s->pos_offset);
+    return load_mat(m, "position_embd.weight", (uint32_t)t->ne[1], s->n_embd, &m->pos_embd, err);
+}
+
+static enum pi_code load_outer(struct pi_model *m, struct pi_err *err)
+{
+    const struct pi_shape *s = &m->shape;
+    enum pi_code rc;
+
+    PI_TRY(load_mat(m, "token_embd.weight", s->n_vocab, s->n_embd, &m->tok_embd, err));
+    if (s->learned_pos)
+        PI_TRY(load_positions(m, err));
+    PI_TRY(load_vec(m, "output_norm.weight", s->n_embd, true, &m->out_norm, err));
+    PI_TRY(load_vec(m, "output_norm.bias", s->n_embd, s->layer_norm, &m->out_norm_b, err));
+    m->output = m->tok_embd;
+    if (find(m, "output.weight") != NULL)
+        PI_TRY(load_mat(m, "output.weight", s->n_vocab, s->n_embd, &m->output, err));
+out:
+    return rc;
+}
+
+/* The dimension at which a wavelength makes n_rot turns over the original context (YaRN, Peng et al. 2023, section 3.2). */
+static double yarn_dim(const struct pi_shape *s, double turns)
+{
+    return s->n_rot * log(s->rope_n_ctx_orig / (turns * 2.0 * M_PI)) /
+           (2.0 * log((double)s->rope_base));
+}
+
+/* YaRN: wavelengths that turn more often than beta_fast stay, slower than beta_slow are interpolated, a linear ramp between; the
+ * same roundings as transformers makes. */
+static void apply_yarn(const struct pi_shape *s, float *inv_freq)
+{
+    float low = fmaxf(floorf((float)yarn_dim(s, (double)s->rope_beta_fast)), 0.0f);
+    float high = fminf(ceilf((float)yarn_dim(s, (double)s->rope_beta_slow)), (float)(s->n_rot - 1));
+
+    if (low == high)
+        high += 0.001f;
+    for (uint32_t i = 0; i < s->n_rot / 2; i++) {
+        float ramp = fminf(fmaxf(((float)i - low) / (high - low), 0.0f), 1.0f);
+
+        inv_freq[i] = inv_freq[i] / s->rope_factor * ramp + inv_freq[i] * (1.0f - ramp);
+    }
+}
+
+/* inv_freq[i] = base^(-2i / n_rot) (RoFormer, section 3.2.2), in F32 as transformers computes it, then the scaling the file asks for. */
+static enum pi_code load_rope(struct pi_model *m, struct pi_err *err)
+{
+    const struct pi_shape *s = &m->shape;
+    const float *factors;
+    enum pi_code rc;
+
+    m->rope_mscale = 1.0f;
+    if (s->n_rot == 0)
+        return PI_OK;
+    PI_ALLOC(m->inv_freq, s->n_rot / 2, err);
+    for (uint32_t i = 0; i < s->n_rot / 2; i++)
+        m->inv_freq[i] = 1.0f / powf(s->rope_base, (float)(2 * i) / (float)s->n_rot);
+    PI_TRY(load_vec(m, "rope_freqs.weight", s->n_rot / 2, false, &factors, err));
+    for (uint32_t i = 0; factors != NULL && i < s->n_rot / 2; i++) {
+        if (!(factors[i] > 0.0f) || isinf(factors[i]))
+            PI_FAIL(err, PI_E_CORRUPT,
+                    "%s: element %u of 'rope_freqs.weight' is %g, not a positive number",
+                    m->file.map.path, i, (double)factors[i]);
+        m->inv_freq[i] /= factors[i];
+    }
+    if (s->rope_scaling == PI_ROPE_LINEAR) {
+        for (uint32_t i = 0; i < s->n_rot / 2; i++)
+            m->inv_freq[i] /= s->rope_factor;
+    } else if (s->rope_scaling == PI_ROPE_YARN) {
+        apply_yarn(s, m->inv_freq);
+        m->rope_mscale = s->rope_attn_factor * (0.1f * logf(s->rope_factor) + 1.0f);
+    }
+out:
+    return rc;
+}
+
+enum pi_code pi_model_open(const char *path, const struct pi_model_options *opt,
+                           struct pi_model *out, struct pi_err *err)
+{
+    enum pi_code rc;
+
+    memset(out, 0, sizeof(*out));
+    PI_TRY(pi_gguf_open(path, 0, &out->file, err));
+    if (opt->check_crc)
+        PI_TRY(pi_gguf_check_crc(&out->file, err));
+    PI_TRY(pi_shape_read(&out->file, opt->hidden_act, &out->shape, err));
+    PI_TRY(load_outer(out, err));
+    PI_ALLOC(out->layers, out->shape.n_layer, err);
+    for (uint32_t l = 0; l < out->shape.n_layer; l++) {
+        PI_TRY(load_attn(out, l, err));
+        PI_TRY(load_ffn(out, l, err));
+    }
+    PI_TRY(load_rope(out, err));
+    PI_TRY(pi_model_lineage(&out->file, &out->lineage, err));
+    PI_TRY(pi_model_fingerprint(&out->file, &out->fingerprint, err));
+out:
+    if (rc != PI_OK)
+        pi_model_close(out);
+    return rc;
+}
+
+void pi_model_close(struct pi_model *m)
+{
+    for (size_t i = 0; i < m->n_owned; i++)
+        free(m->owned[i]);
+    free(m->owned);
+    free(m->layers);
+    free(m->inv_freq);
+    pi_gguf_close(&m->file);
+    memset(m, 0, sizeof(*m));
+}
+
+/* The type of a transposed copy: never fewer bits than the original has. */
+static enum pi_type transposed_type(enum pi_type stored, uint32_t n_embd)
+{
+    if (stored == PI_TYPE_F32 || stored == PI_TYPE_F16 || stored == PI_TYPE_BF16)
+        return stored;
+    return n_embd % pi_type_info(PI_TYPE_Q8_0)->block_elems == 0 ? PI_TYPE_Q8_0 : PI_TYPE_F16;
+}
+
+/* Transposes one matrix in bands of 32 neurons, so that the F32 scratch stays small. scratch: (n_ff) + (32, n_embd) floats. */
+static void transpose_mat(const struct pi_mat *down, const struct pi_mat *to, uint8_t *data,
+                          float *scratch)
+{
+    const struct pi_cpu *cpu = pi_cpu_get(PI_ISA_SCALAR);
+    float *row = scratch, *band = scratch + down->n_cols;
+
+    for (uint32_t i0 = 0; i0 < to->n_rows; i0 += 32) {
+        uint32_t n = to->n_rows - i0 < 32 ? to->n_rows - i0 : 32;
+
+        for (uint32_t r = 0; r < down->n_rows; r++) {
+            /* i0 is a multiple of every block, so a band starts at a block's start */
+            uint64_t offset = 0;
+            uint32_t block = pi_type_info(down->type)->block_elems;
+            uint32_t n_read = (n + block - 1) / block * block;
+
+            (void)pi_type_row_bytes(down->type, i0, &offset);
+            cpu->type[down->type]->to_f32((const uint8_t *)pi_mat_row(down, r) + offset, row,
+                                          n_read);
+            for (uint32_t i = 0; i < n; i++)
+                band[(size_t)i * to->n_cols + r] = row[i];
+        }
+        for (uint32_t i = 0; i < n; i++)
+            cpu->type[to->type]->from_f32(band + (size_t)i * to->n_cols,
+                                          data + (size_t)(i0 + i) * to->row_bytes, to->n_cols);
+    }
+}
+
+static enum pi_code transpose_layer(struct pi_model *m, struct pi_layer_weights *w, float *scratch,
+                                    uint64_t *bytes, struct pi_err *err)
+{
+    struct pi_mat t = {.n_rows = w->down.n_cols, .n_cols = w->down.n_rows};
+    uint64_t row_bytes, total;
+    uint8_t *data;
+
+    t.type = transposed_type(w->down.type, t.n_cols);
+    if (!pi_type_row_bytes(t.type, t.n_cols, &row_bytes) ||
+        !pi_size_mul(row_bytes, t.n_rows, &total) || !pi_size_add(*bytes, total, bytes))
+        return pi_err_set(err, PI_E_RANGE, "size of the transposed down projections overflows");
+    t.row_bytes = row_bytes;
+    data = pi_calloc_aligned(total, 1, err);
+    if (data == NULL) {
+        pi_err_wrap(
+            err,
+            "transposed copies of the down projections (which pi-convert would store that way)");
+        return PI_E_NOMEM;
+    }
+    transpose_mat(&w->down, &t, data, scratch);
+    t.data = data;
+    w->down_t = t;
+    return model_own(m, data, err);
+}
+
+enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out, struct pi_err *err)
+{
+    uint64_t bytes = 0, n_scratch;
+    float *scratch = NULL;
+    enum pi_code rc = PI_OK;
+
+    if (!pi_size_mul(32, m->shape.n_embd, &n_scratch) ||
+        !pi_size_add(n_scratch, m->shape.n_ff, &n_scratch))
+        PI_FAIL(err, PI_E_RANGE, "size of the transposed down projections overflows");
+    PI_ALLOC(scratch, n_scratch, err);
+    for (uint32_t l = 0; l < m->shape.n_layer; l++) {
+        if (m->layers[l].down_t.data == NULL)
+            PI_TRY(transpose_layer(m, &m->layers[l], scratch, &bytes, err));
+    }
+    *bytes_out = bytes;
+out:
+    free(scratch);
+    return rc;
+}
+
+float pi_activate(const struct pi_shape *s, float x)
+{
+    switch (s->act) {
+    case PI_ACT_RELU:
+        return x > 0.0f ? x : 0.0f;
+    case PI_ACT_RELU2:
+        return x > 0.0f ? x * x : 0.0f;
+    case PI_ACT_FATRELU:
+        return x > s->act_threshold ? x : 0.0f;
+    case PI_ACT_SILU:
+        return x / (1.0f + expf(-x));
+    case PI_ACT_GELU:
+        return 0.5f * x * (1.0f + erff(x * (float)M_SQRT1_2));
+    case PI_ACT_GELU_TANH: {
+        float c = (float)(M_2_SQRTPI * M_SQRT1_2); /* sqrt(2 / pi) */
+
+        return 0.5f * x * (1.0f + tanhf(c * (x + 0.044715f * x * x * x)));
+    }
+    case PI_ACT_COUNT:
+        break;
+    }
+    return 0.0f;
+}
