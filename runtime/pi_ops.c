@@ -1,0 +1,311 @@
+/* pi_ops.c - operators of decode steps but the feed-forward block, and the pieces that prompt chunks share. */
+#include "config.h"
+
+#include "runtime/pi_ops.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct pi_layer_weights *layer_of(const struct pi_state *s, const struct pi_op *op)
+{
+    return &s->m->layers[op->layer];
+}
+
+void pi_ops_embed(const struct pi_state *s, uint32_t t, float *out, float *tmp)
+{
+    const struct pi_model *m = s->m;
+    uint32_t n = m->shape.n_embd;
+
+    s->cpu->type[m->tok_embd.type]->to_f32(pi_mat_row(&m->tok_embd, (uint32_t)s->token[t]), out, n);
+    if (!m->shape.learned_pos)
+        return;
+    s->cpu->type[m->pos_embd.type]->to_f32(
+        pi_mat_row(&m->pos_embd, (uint32_t)s->pos[t] + m->shape.pos_offset), tmp, n);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] += tmp[i];
+}
+
+void pi_ops_norm(const struct pi_state *s, const float *x, const float *w, const float *b,
+                 float *out)
+{
+    const struct pi_shape *sh = &s->m->shape;
+
+    if (sh->layer_norm)
+        pi_layer_norm(x, w, b, sh->norm_eps, out, sh->n_embd);
+    else
+        pi_rms_norm(s->cpu, x, w, sh->norm_eps, out, sh->n_embd);
+}
+
+void pi_ops_rotation(const struct pi_state *s, uint32_t t)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    float *r = s->rotation + (size_t)t * sh->n_rot;
+
+    for (uint32_t i = 0; i < sh->n_rot / 2; i++) {
+        float angle = (float)s->pos[t] * s->m->inv_freq[i];
+
+        r[2 * i] = cosf(angle) * s->m->rope_mscale;
+        r[2 * i + 1] = sinf(angle) * s->m->rope_mscale;
+    }
+}
+
+void pi_ops_rope(const struct pi_state *s, float *x, uint32_t n_heads, uint32_t t)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    const float *r = s->rotation + (size_t)t * sh->n_rot;
+    uint32_t half = sh->n_rot / 2, far = sh->rope_neox ? half : 1, step = sh->rope_neox ? 1 : 2;
+
+    for (uint32_t h = 0; h < n_heads; h++) {
+        float *head = x + (size_t)h * sh->head_dim;
+
+        for (uint32_t i = 0; i < half; i++) {
+            float a = head[i * step], b = head[i * step + far];
+
+            head[i * step] = a * r[2 * i] - b * r[2 * i + 1];
+            head[i * step + far] = a * r[2 * i + 1] + b * r[2 * i];
+        }
+    }
+}
+
+void pi_ops_kv_store(const struct pi_state *s, uint8_t *rows, uint32_t layer, uint32_t t,
+                     uint32_t first, const float *x, uint32_t n)
+{
+    uint8_t *to = rows + pi_kv_row(&s->kv, layer, pi_state_seq(s, t), (uint32_t)s->pos[t]) +
+                  pi_kv_elem(&s->kv, first);
+
+    s->cpu->type[s->kv.type]->from_f32(x, to, n);
+}
+
+void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_t head,
+                   const float *q, float *scores, float *out)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_cpu_type *type = s->cpu->type[s->kv.type];
+    uint32_t kv_head = head / (sh->n_head / sh->n_head_kv), n = (uint32_t)s->pos[t] + 1;
+    size_t at = pi_kv_row(&s->kv, layer, pi_state_seq(s, t), 0) +
+                pi_kv_elem(&s->kv, kv_head * sh->head_dim);
+
+    type->dot_rows(s->kv.k + at, s->kv.row_bytes, n, q, sh->head_dim, scores);
+    pi_softmax(scores, n);
+    memset(out, 0, sh->head_dim * sizeof(*out));
+    type->axpy_ids(s->kv.v + at, s->kv.row_bytes, s->iota, scores, n, 0, sh->head_dim, out);
+}
+
+void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
+                 struct pi_span rows, const float *x, const float *bias, float *out)
+{
+    const struct pi_cpu_type *type = cpu->type[w->type];
+    uint32_t n = rows.end - rows.begin;
+
+    if (n == 0)
+        return;
+    if (ids != NULL)
+        type->dot_ids(w->data, w->row_bytes, ids + rows.begin, n, x, w->n_cols, out);
+    else
+        type->dot_rows(pi_mat_row(w, rows.begin), w->row_bytes, n, x, w->n_cols, out);
+    for (uint32_t i = 0; bias != NULL && i < n; i++)
+        out[i] += bias[ids != NULL ? ids[rows.begin + i] : rows.begin + i];
+}
+
+void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w, uint64_t n_rows)
+{
+    *weights += n_rows * w->n_cols;
+    s->stats.bytes += n_rows * w->row_bytes;
+}
+
+static void team_embed(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                       uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+    uint32_t d = s->m->shape.n_embd;
+
+    (void)op;
+    for (uint32_t t = thread; t < n_tok; t += n_threads) {
+        pi_ops_rotation(s, t);
+        pi_ops_embed(s, t, s->residual + (size_t)t * d, s->lanes[thread].normed);
+    }
+    if (thread == 0) {
+        pi_ops_count(s, &s->stats.weights_other, &s->m->tok_embd, n_tok);
+        if (s->m->shape.learned_pos)
+            pi_ops_count(s, &s->stats.weights_other, &s->m->pos_embd, n_tok);
+        s->stats.tokens += n_tok;
+    }
+}
+
+/* The residual normed into the thread's own lane: every thread needs all of it, and computing it again costs less than a barrier. */
+static void norm_lane(const struct pi_state *s, const float *w, const float *b, uint32_t n_tok,
+                      uint32_t thread)
+{
+    uint32_t d = s->m->shape.n_embd;
+
+    for (uint32_t t = 0; t < n_tok; t++)
+        pi_ops_norm(s, s->residual + (size_t)t * d, w, b, s->lanes[thread].normed + (size_t)t * d);
+}
+
+/* Keeps this thread's columns of the residual for a predictor that reads it later. */
+static void keep_residual(const struct pi_state *s, float *to, uint32_t n_tok, uint32_t thread,
+                          uint32_t n_threads)
+{
+    uint32_t d = s->m->shape.n_embd;
+    struct pi_span c = pi_span(d, PI_SPAN_COLS, thread, n_threads);
+
+    for (uint32_t t = 0; t < n_tok; t++)
+        memcpy(to + (size_t)t * d + c.begin, s->residual + (size_t)t * d + c.begin,
+               (c.end - c.begin) * sizeof(*to));
+}
+
+static void team_attn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                           uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+
+    if (s->keep_input)
+        keep_residual(s, s->layer_input, n_tok, thread, n_threads);
+    norm_lane(s, layer_of(s, op)->attn_norm, layer_of(s, op)->attn_norm_b, n_tok, thread);
+}
+
+static void team_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                          uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+
+    if (s->keep_prev)
+        keep_residual(s, s->prev_attn[op->layer & 1], n_tok, thread, n_threads);
+    norm_lane(s, layer_of(s, op)->ffn_norm, layer_of(s, op)->ffn_norm_b, n_tok, thread);
+}
+
+static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                          uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+
+    (void)op;
+    (void)n_threads;
+    norm_lane(s, s->m->out_norm, s->m->out_norm_b, n_tok, thread);
+}
+
+/* One head's rows of q, k or v for one token; heads are numbered q first, then k, then v. */
+static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t t,
+                     struct pi_lane *lane)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_layer_weights *w = &s->m->layers[layer];
+    const float *x = lane->normed + (size_t)t * sh->n_embd;
+    uint32_t hd = sh->head_dim, kv_head = (head - sh->n_head) % sh->n_head_kv;
+    bool is_q = head < sh->n_head, is_k = !is_q && head < sh->n_head + sh->n_head_kv;
+
+    if (is_q) {
+        float *q = s->q + (size_t)t * sh->n_head * hd + head * hd;
+        float scale = 1.0f / sqrtf((float)hd);
+
+        pi_ops_dots(s->cpu, &w->q, NULL, (struct pi_span){head * hd, (head + 1) * hd}, x, w->q_b,
+                    q);
+        pi_ops_rope(s, q, 1, t);
+        for (uint32_t i = 0; i < hd; i++)
+            q[i] *= scale;
+        return;
+    }
+    pi_ops_dots(s->cpu, is_k ? &w->k : &w->v, NULL,
+                (struct pi_span){kv_head * hd, (kv_head + 1) * hd}, x, is_k ? w->k_b : w->v_b,
+                lane->head);
+    if (is_k)
+        pi_ops_rope(s, lane->head, 1, t);
+    pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, kv_head * hd, lane->head, hd);
+}
+
+static void team_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                     uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_layer_weights *w = layer_of(s, op);
+    struct pi_span heads = pi_span(sh->n_head + 2 * sh->n_head_kv, 1, thread, n_threads);
+
+    for (uint32_t head = heads.begin; head < heads.end; head++) {
+        for (uint32_t t = 0; t < n_tok; t++)
+            qkv_head(s, op->layer, head, t, &s->lanes[thread]);
+    }
+    if (thread == 0) {
+        pi_ops_count(s, &s->stats.weights_attn, &w->q, (uint64_t)n_tok * w->q.n_rows);
+        pi_ops_count(s, &s->stats.weights_attn, &w->k, (uint64_t)n_tok * w->k.n_rows);
+        pi_ops_count(s, &s->stats.weights_attn, &w->v, (uint64_t)n_tok * w->v.n_rows);
+    }
+}
+
+static void team_attn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                      uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+    const struct pi_shape *sh = &s->m->shape;
+    struct pi_span tasks = pi_span(n_tok * sh->n_head, 1, thread, n_threads);
+
+    for (uint32_t i = tasks.begin; i < tasks.end; i++) {
+        size_t at = (size_t)i *
+                    sh->head_dim; /* tasks are numbered (token, head), as q and attn are stored */
+
+        pi_ops_attend(s, op->layer, i / sh->n_head, i % sh->n_head, s->q + at,
+                      s->lanes[thread].scores, s->attn + at);
+    }
+}
+
+static void team_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                          uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = layer_of(s, op);
+    uint32_t d = s->m->shape.n_embd;
+    struct pi_span rows = pi_span(d, PI_SPAN_ROWS, thread, n_threads);
+    float *out = s->lanes[thread].normed; /* free since q, k and v were made from it */
+
+    for (uint32_t t = 0; t < n_tok; t++) {
+        float *r = s->residual + (size_t)t * d + rows.begin;
+
+        pi_ops_dots(s->cpu, &w->o, NULL, rows, s->attn + (size_t)t * w->o.n_cols, w->o_b, out);
+        for (uint32_t i = 0; i < rows.end - rows.begin; i++)
+            r[i] += out[i];
+    }
+    if (thread == 0)
+        pi_ops_count(s, &s->stats.weights_attn, &w->o, (uint64_t)n_tok * d);
+}
+
+static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                        uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+    const struct pi_mat *w = &s->m->output;
+    uint32_t d = s->m->shape.n_embd, n_want = 0;
+    struct pi_span mine = pi_span(w->n_rows, PI_SPAN_ROWS, thread, n_threads);
+    const uint32_t step =
+        n_tok > 1 ? 64 : UINT32_MAX; /* rows that stay in the cache from token to token */
+
+    (void)op;
+    for (uint32_t t = 0; t < n_tok; t++)
+        n_want += pi_state_wants(s, t);
+    for (uint32_t r = mine.begin; n_want > 0 && r < mine.end;) {
+        uint32_t n = mine.end - r < step ? mine.end - r : step, i = 0;
+
+        for (uint32_t t = 0; t < n_tok; t++) {
+            if (pi_state_wants(s, t))
+                pi_ops_dots(s->cpu, w, NULL, (struct pi_span){r, r + n},
+                            s->lanes[thread].normed + (size_t)t * d, NULL,
+                            s->logits + (size_t)i++ * w->n_rows + r);
+        }
+        r += n;
+    }
+    if (thread == 0)
+        pi_ops_count(s, &s->stats.weights_other, w, (uint64_t)n_want * w->n_rows);
+}
+
+const struct pi_team_op pi_team_ops[PI_OP_KINDS] = {
+    [PI_OP_EMBED] = {team_embed, true},
+    [PI_OP_ATTN_NORM] = {team_attn_norm, false}, /* into the lane */
+    [PI_OP_QKV] = {team_qkv, true},
+    [PI_OP_ATTN] = {team_attn, true},
+    [PI_OP_ATTN_OUT] = {team_attn_out, true},
+    [PI_OP_FFN_NORM] = {team_ffn_norm, false},  /* into the lane */
+    [PI_OP_PREDICT] = {pi_team_predict, false}, /* candidates of the thread's own span */
+    [PI_OP_FFN] = {pi_team_ffn, false},         /* the thread's own columns of the partial sum */
+    [PI_OP_MERGE] = {pi_team_merge, true},
+    [PI_OP_OUT_NORM] = {team_out_norm, false}, /* into the lane */
+    [PI_OP_OUTPUT] = {team_output, false},     /* the end of the run joins */
+};

@@ -1,0 +1,161 @@
+/*
+ * pi_ops.h - the operators of a step on the CPU, and the state they work on. Private to the engine.
+ *
+ * Two tables: team operators (decode: few tokens, all threads of the pool inside one run, each output element computed by one thread in a fixed
+ * order) and solo operators (prompt chunks: products of many tokens through BLAS). What is private to a thread is in
+ * its lane; what one unit's feed-forward block makes is in the unit, so that units may run at the same time.
+ * Rows and columns are cut into spans by (thread, n_threads) alone; where an operator does not join, its successor reads only
+ * what the same thread wrote.
+ */
+#ifndef PI_OPS_H
+#define PI_OPS_H
+
+#include "common/pi_placement.h"
+#include "common/pi_pool.h"
+#include "common/pi_predictor.h"
+#include "common/pi_schedule.h"
+#include "runtime/cpu/pi_cpu.h"
+#include "runtime/pi_engine.h"
+#include "runtime/pi_exec_cpu.h"
+#include "runtime/pi_kv.h"
+#include "runtime/pi_model.h"
+
+#define PI_OP_KINDS  (PI_OP_OUTPUT + 1)
+#define PI_CPU_UNITS 2
+#define PI_SPAN_COLS \
+    32 /* columns of the residual are cut at multiples of it: whole blocks of quantised rows */
+#define PI_SPAN_ROWS 16  /* rows: whole cache lines of F32 results */
+#define PI_DOWN_TILE 256 /* neurons converted to F32 at a time in the prompt's down product */
+
+/* A unit's neurons in one layer. */
+struct pi_unit_layer {
+    uint32_t n;
+    const uint32_t
+        *ids; /* (n) original neuron of each local index, ascending; NULL: all neurons in order */
+    bool predicted; /* decode runs the predictor on this unit */
+};
+
+struct pi_unit {
+    struct pi_unit_layer *layers; /* (n_layer) */
+    uint32_t n_max;               /* largest n of a layer */
+    /* decode scratch; a thread's entries stand from the begin of its span of local indices on */
+    uint32_t *cand;           /* (n_tok, n_max) original ids of predicted neurons */
+    uint32_t *act;            /* (n_tok, n_max) original ids of active neurons */
+    float *gate;              /* (n_tok, n_max) */
+    float *prod;              /* (n_tok, n_max) what the down projection is given */
+    uint32_t *n_cand, *n_act; /* (n_threads, PI_COUNT_STRIDE) */
+    float *hidden;            /* (n_tok, widest predictor) */
+    float *partial;           /* (n_tok, n_embd) */
+};
+
+#define PI_DECODE_TOKENS 32 /* most tokens of a decode step; larger batches are cut */
+#define PI_COUNT_STRIDE  PI_DECODE_TOKENS
+
+/* What belongs to one thread of the team. */
+struct pi_lane {
+    float *normed; /* (decode tokens, n_embd) */
+    float *scores; /* (n_ctx) */
+    float *head;   /* (head_dim) */
+    uint32_t *ids; /* (n_ff) */
+    float *a;      /* (n_ff) */
+};
+
+struct pi_state {
+    const struct pi_model *m;
+    const struct pi_predictor *pred; /* or NULL */
+    const struct pi_cpu *cpu;
+    struct pi_pool *pool;
+    struct pi_kv kv;
+    enum pi_mode *mode; /* (n_layer) of decode steps */
+    uint32_t n_units;
+    struct pi_unit units[PI_CPU_UNITS];
+    uint32_t n_lanes;
+    struct pi_lane *lanes;
+    uint32_t *iota; /* (max(n_ff, n_ctx)) 0, 1, 2 ... */
+    uint32_t n_dec; /* most tokens of a decode step */
+    bool keep_input,
+        keep_prev; /* some predictor reads the layer's input, the residual of the layer before */
+
+    /* the step */
+    uint32_t n_tok;
+    const int32_t *token, *pos;
+    const uint32_t *seq; /* or NULL */
+    const bool *want;    /* or NULL */
+    float *logits;       /* (wanted, n_vocab) */
+
+    /* shared scratch, for the largest chunk; (n_tok, ...) */
+    float *residual, *q, *attn;  /* n_embd, n_embd_q, n_embd_q */
+    float *rotation;             /* n_rot: pairs of cosine and sine */
+    float *normed, *k, *v, *tmp; /* prompt: n_embd, n_embd_kv, n_embd_kv, n_embd */
+    float *h, *prod;             /* prompt: n_ff; prod is h itself when not gated */
+    float *down_tile;            /* prompt: (PI_DOWN_TILE, n_embd) */
+    float *layer_input;          /* decode: (n_dec, n_embd), when kept */
+    float *prev_attn[2];         /* decode: (n_dec, n_embd) of even and odd layers, when kept */
+
+    const struct pi_observer *obs;
+    uint8_t *traced, *truth;      /* (n_layer, n_ff) 0 or 1 a neuron; NULL: no trace */
+    struct pi_engine_stats stats; /* written by thread 0 */
+};
+
+extern const struct pi_team_op pi_team_ops[PI_OP_KINDS];
+extern const pi_solo_op pi_solo_ops[PI_OP_KINDS];
+
+struct pi_span {
+    uint32_t begin, end;
+};
+
+/* A thread's share of [0, n), cut at multiples of granule. */
+static inline struct pi_span pi_span(uint32_t n, uint32_t granule, uint32_t thread,
+                                     uint32_t n_threads)
+{
+    uint64_t pieces = ((uint64_t)n + granule - 1) / granule;
+    uint64_t b = pieces * thread / n_threads * granule,
+             e = pieces * (thread + 1) / n_threads * granule;
+
+    return (struct pi_span){(uint32_t)(b < n ? b : n), (uint32_t)(e < n ? e : n)};
+}
+
+static inline uint32_t pi_state_seq(const struct pi_state *s, uint32_t t)
+{
+    return s->seq != NULL ? s->seq[t] : 0;
+}
+
+static inline bool pi_state_wants(const struct pi_state *s, uint32_t t)
+{
+    return s->logits != NULL && (s->want == NULL || s->want[t]);
+}
+
+/* Pieces both tables share. */
+
+/* Token (and position) embedding of token t -> out (n_embd); tmp: (n_embd) scratch, used with learned positions only. */
+void pi_ops_embed(const struct pi_state *s, uint32_t t, float *out, float *tmp);
+/* RMSNorm or LayerNorm as the model has it. */
+void pi_ops_norm(const struct pi_state *s, const float *x, const float *w, const float *b,
+                 float *out);
+/* Cosines and sines of token t's position into s->rotation: all layers and heads share them. */
+void pi_ops_rotation(const struct pi_state *s, uint32_t t);
+/* Rotates token t's heads in place (RoFormer, eq. 34), as pi_rope() does; nothing without rotary embedding. */
+void pi_ops_rope(const struct pi_state *s, float *x, uint32_t n_heads, uint32_t t);
+/* n elements of a row of keys or values, from element first on. */
+void pi_ops_kv_store(const struct pi_state *s, uint8_t *rows, uint32_t layer, uint32_t t,
+                     uint32_t first, const float *x, uint32_t n);
+/* One head of one token: q (head_dim, scaled) against the cache -> out (head_dim). scores: (n_ctx). */
+void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_t head,
+                   const float *q, float *scores, float *out);
+
+/* out[i] = rows[begin + i] . x of rows [begin, end), or of rows picked by ids[begin + i]; bias (n_rows) may be NULL. */
+void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
+                 struct pi_span rows, const float *x, const float *bias, float *out);
+
+/* Thread 0 counts what a step reads: n_rows rows of a matrix. */
+void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w, uint64_t n_rows);
+
+/* Decode's feed-forward block (pi_ops_ffn.c). */
+void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                     uint32_t n_threads);
+void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                 uint32_t n_threads);
+void pi_team_merge(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                   uint32_t n_threads);
+
+#endif

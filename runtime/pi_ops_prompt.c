@@ -1,0 +1,297 @@
+/*
+ * pi_ops_prompt.c - operators of prompt chunks: dense, products of many tokens through BLAS, attention per (token, head).
+ */
+#include "config.h"
+
+#include "runtime/pi_ops.h"
+
+#include "runtime/pi_blas.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a pool function needs. */
+struct job {
+    struct pi_state *s;
+    uint32_t layer, n_tok;
+    const float *w, *b; /* norm */
+};
+
+/* Tokens of one piece of element-wise work. */
+#define TOKENS_A_PIECE 4
+
+static void for_tokens(struct pi_state *s, pi_pool_range_fn fn, struct job *j)
+{
+    pi_pool_for(s->pool, j->n_tok, TOKENS_A_PIECE, fn, j);
+}
+
+static void embed_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    uint32_t d = j->s->m->shape.n_embd;
+
+    for (size_t t = begin; t < end; t++) {
+        pi_ops_rotation(j->s, (uint32_t)t);
+        pi_ops_embed(j->s, (uint32_t)t, j->s->residual + t * d, j->s->tmp + t * d);
+    }
+}
+
+static enum pi_code solo_embed(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                               struct pi_err *err)
+{
+    struct job j = {.s = ctx, .layer = op->layer, .n_tok = n_tok};
+
+    (void)err;
+    for_tokens(ctx, embed_range, &j);
+    return PI_OK;
+}
+
+static void norm_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    uint32_t d = j->s->m->shape.n_embd;
+
+    for (size_t t = begin; t < end; t++)
+        pi_ops_norm(j->s, j->s->residual + t * d, j->w, j->b, j->s->normed + t * d);
+}
+
+static enum pi_code solo_attn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                                   struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = &s->m->layers[op->layer];
+    struct job j = {
+        .s = s, .layer = op->layer, .n_tok = n_tok, .w = w->attn_norm, .b = w->attn_norm_b};
+
+    (void)err;
+    for_tokens(s, norm_range, &j);
+    return PI_OK;
+}
+
+static enum pi_code solo_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                                  struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = &s->m->layers[op->layer];
+    struct job j = {
+        .s = s, .layer = op->layer, .n_tok = n_tok, .w = w->ffn_norm, .b = w->ffn_norm_b};
+
+    (void)err;
+    for_tokens(s, norm_range, &j);
+    return PI_OK;
+}
+
+/* Rotates and scales q, rotates k, stores k and v. */
+static void rope_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    struct pi_state *s = j->s;
+    const struct pi_shape *sh = &s->m->shape;
+    uint32_t n_q = sh->n_head * sh->head_dim, n_kv = sh->n_head_kv * sh->head_dim;
+    float scale = 1.0f / sqrtf((float)sh->head_dim);
+
+    for (size_t t = begin; t < end; t++) {
+        float *q = s->q + t * n_q;
+
+        pi_ops_rope(s, q, sh->n_head, (uint32_t)t);
+        for (uint32_t i = 0; i < n_q; i++)
+            q[i] *= scale;
+        pi_ops_rope(s, s->k + t * n_kv, sh->n_head_kv, (uint32_t)t);
+        pi_ops_kv_store(s, s->kv.k, j->layer, (uint32_t)t, 0, s->k + t * n_kv, n_kv);
+        pi_ops_kv_store(s, s->kv.v, j->layer, (uint32_t)t, 0, s->v + t * n_kv, n_kv);
+    }
+}
+
+static enum pi_code solo_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = &s->m->layers[op->layer];
+    uint32_t d = s->m->shape.n_embd;
+    struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
+    enum pi_code rc;
+
+    PI_TRY(pi_blas_matmul(s->pool, &w->q, s->normed, d, n_tok, w->q_b, s->q, w->q.n_rows, err));
+    PI_TRY(pi_blas_matmul(s->pool, &w->k, s->normed, d, n_tok, w->k_b, s->k, w->k.n_rows, err));
+    PI_TRY(pi_blas_matmul(s->pool, &w->v, s->normed, d, n_tok, w->v_b, s->v, w->v.n_rows, err));
+    for_tokens(s, rope_range, &j);
+out:
+    return rc;
+}
+
+/* Pairs of (token, head) dealt out in turn: later tokens see more positions, so spans would be uneven. */
+static void attend_thread(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    const struct job *j = ctx;
+    struct pi_state *s = j->s;
+    const struct pi_shape *sh = &s->m->shape;
+
+    for (uint64_t i = thread; i < (uint64_t)j->n_tok * sh->n_head; i += n_threads) {
+        size_t at = (size_t)i * sh->head_dim;
+
+        pi_ops_attend(s, j->layer, (uint32_t)(i / sh->n_head), (uint32_t)(i % sh->n_head),
+                      s->q + at, s->lanes[thread].scores, s->attn + at);
+    }
+}
+
+static enum pi_code solo_attn(void *ctx, const struct pi_op *op, uint32_t n_tok, struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
+
+    (void)err;
+    pi_pool_run(s->pool, attend_thread, &j);
+    return PI_OK;
+}
+
+static void add_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    uint32_t d = j->s->m->shape.n_embd;
+
+    for (size_t i = begin * d; i < end * d; i++)
+        j->s->residual[i] += j->s->tmp[i];
+}
+
+static enum pi_code solo_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                                  struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = &s->m->layers[op->layer];
+    struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
+    enum pi_code rc;
+
+    PI_TRY(pi_blas_matmul(s->pool, &w->o, s->attn, w->o.n_cols, n_tok, w->o_b, s->tmp,
+                          s->m->shape.n_embd, err));
+    for_tokens(s, add_range, &j);
+out:
+    return rc;
+}
+
+static void activate_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    struct pi_state *s = j->s;
+    const struct pi_shape *sh = &s->m->shape;
+
+    for (size_t i = begin * sh->n_ff; i < end * sh->n_ff; i++) {
+        s->h[i] = pi_activate(sh, s->h[i]);
+        if (sh->gated)
+            s->prod[i] *= s->h[i];
+    }
+}
+
+static void tile_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    const struct pi_mat *down = &j->s->m->layers[j->layer].down_t;
+
+    /* n_tok carries the tile's first neuron */
+    for (size_t i = begin; i < end; i++)
+        j->s->cpu->type[down->type]->to_f32(pi_mat_row(down, j->n_tok + (uint32_t)i),
+                                            j->s->down_tile + i * down->n_cols, down->n_cols);
+}
+
+/* tmp (n_tok, n_embd) = prod (n_tok, n_ff) down_t (n_ff, n_embd), a tile of neurons after the other. */
+static void down_by_tiles(struct pi_state *s, uint32_t layer, uint32_t n_tok)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    uint32_t d = sh->n_embd;
+
+    for (uint32_t i0 = 0; i0 < sh->n_ff; i0 += PI_DOWN_TILE) {
+        uint32_t n = sh->n_ff - i0 < PI_DOWN_TILE ? sh->n_ff - i0 : PI_DOWN_TILE;
+        struct job j = {.s = s, .layer = layer, .n_tok = i0};
+
+        pi_pool_for(s->pool, n, 16, tile_range, &j);
+        pi_blas_gemm(s->pool, false, false, n_tok, d, n, 1.0f, s->prod + i0, sh->n_ff, s->down_tile,
+                     d, i0 == 0 ? 0.0f : 1.0f, s->tmp, d);
+    }
+}
+
+static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_layer_weights *w = &s->m->layers[op->layer];
+    struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
+    uint32_t d = sh->n_embd;
+    enum pi_code rc;
+
+    if (sh->gated) {
+        PI_TRY(pi_blas_matmul(s->pool, &w->gate, s->normed, d, n_tok, NULL, s->h, sh->n_ff, err));
+        PI_TRY(pi_blas_matmul(s->pool, &w->up, s->normed, d, n_tok, NULL, s->prod, sh->n_ff, err));
+    } else {
+        PI_TRY(pi_blas_matmul(s->pool, &w->up, s->normed, d, n_tok, w->up_b, s->h, sh->n_ff, err));
+    }
+    for_tokens(s, activate_range, &j);
+    if (s->obs != NULL)
+        PI_TRY(
+            s->obs->ffn(s->obs->ctx, op->layer, n_tok, s->residual, s->normed, s->h, s->prod, err));
+    if (w->down.data != NULL)
+        PI_TRY(pi_blas_matmul(s->pool, &w->down, s->prod, sh->n_ff, n_tok, NULL, s->tmp, d, err));
+    else
+        down_by_tiles(s, op->layer, n_tok);
+out:
+    return rc;
+}
+
+static void merge_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    const float *b = j->s->m->layers[j->layer].down_b;
+    uint32_t d = j->s->m->shape.n_embd;
+
+    for (size_t t = begin; t < end; t++) {
+        for (uint32_t c = 0; c < d; c++)
+            j->s->residual[t * d + c] += (b != NULL ? b[c] : 0.0f) + j->s->tmp[t * d + c];
+    }
+}
+
+static enum pi_code solo_merge(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                               struct pi_err *err)
+{
+    struct job j = {.s = ctx, .layer = op->layer, .n_tok = n_tok};
+
+    (void)err;
+    for_tokens(ctx, merge_range, &j);
+    return PI_OK;
+}
+
+/* Only wanted tokens, close together. */
+static enum pi_code solo_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                                  struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    size_t d = s->m->shape.n_embd, n = 0;
+
+    (void)op;
+    (void)err;
+    for (uint32_t t = 0; t < n_tok; t++) {
+        if (pi_state_wants(s, t))
+            pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b,
+                        s->normed + n++ * d);
+    }
+    return PI_OK;
+}
+
+static enum pi_code solo_output(void *ctx, const struct pi_op *op, uint32_t n_tok,
+                                struct pi_err *err)
+{
+    struct pi_state *s = ctx;
+    uint32_t n = 0;
+
+    (void)op;
+    for (uint32_t t = 0; t < n_tok; t++)
+        n += pi_state_wants(s, t);
+    if (n == 0)
+        return PI_OK;
+    return pi_blas_matmul(s->pool, &s->m->output, s->normed, s->m->shape.n_embd, n, NULL, s->logits,
+                          s->m->output.n_rows, err);
+}
+
+const pi_solo_op pi_solo_ops[PI_OP_KINDS] = {
+    [PI_OP_EMBED] = solo_embed,       [PI_OP_ATTN_NORM] = solo_attn_norm,
+    [PI_OP_QKV] = solo_qkv,           [PI_OP_ATTN] = solo_attn,
+    [PI_OP_ATTN_OUT] = solo_attn_out, [PI_OP_FFN_NORM] = solo_ffn_norm,
+    [PI_OP_FFN] = solo_ffn,           [PI_OP_MERGE] = solo_merge,
+    [PI_OP_OUT_NORM] = solo_out_norm, [PI_OP_OUTPUT] = solo_output,
+};
