@@ -1,1 +1,384 @@
 #include "config.h"
+
+#include "convert/pi_write_model.h"
+#include "common/pi_alloc.h"
+#include "common/pi_progress.h"
+#include "common/pi_size.h"
+#include "runtime/cpu/pi_cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_ELEMS  ((uint64_t)1 << 17) /* elements of a chunk of plain rows */
+#define COLUMN_STEP  256u                /* columns taken at once of a matrix to transpose: whole blocks of every type */
+#define BATCH_BYTES  ((uint64_t)64 << 20) /* F32 and output buffers of the chunks converted side by side */
+#define MAX_BATCH    32u
+#define RAW_STEP     ((uint64_t)4 << 20)
+#define PIECE        4096u /* elements converted at once from unaligned data */
+#define F16_OVERFLOW 65520.0f /* from here on rounds to infinity */
+
+struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name, struct pi_err *err)
+{
+    struct pi_plan_tensor *t;
+
+    if (pi_grow_array(&p->t, &p->cap, p->n + 1, sizeof(*p->t), err) != PI_OK)
+        return NULL;
+    t = &p->t[p->n];
+    *t = (struct pi_plan_tensor){.name = pi_strndup(name, strlen(name), err)};
+    if (t->name == NULL)
+        return NULL;
+    p->n++;
+    return t;
+}
+
+void pi_plan_free(struct pi_plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        free(p->t[i].name);
+        free(p->t[i].owned);
+    }
+    free(p->t);
+    *p = (struct pi_plan){0};
+}
+
+/* ---- reading ---- */
+
+/* n elements at an address that need not be aligned; n and the pieces are whole blocks. */
+static void read_f32(const struct pi_cpu_type *k, enum pi_type type, const uint8_t *at, float *out, uint64_t n)
+{
+    _Alignas(16) uint8_t copy[PIECE * sizeof(float)];
+    const struct pi_type_info *info = pi_type_info((uint32_t)type);
+    size_t piece_bytes = PIECE / info->block_elems * info->block_bytes;
+
+    if ((uintptr_t)at % 4 == 0 && n <= UINT32_MAX) {
+        k->to_f32(at, out, (uint32_t)n);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i += PIECE, at += piece_bytes) {
+        uint32_t m = n - i < PIECE ? (uint32_t)(n - i) : PIECE;
+        memcpy(copy, at, (size_t)m / info->block_elems * info->block_bytes);
+        k->to_f32(copy, out + i, m);
+    }
+}
+
+/* Row of the source for a row of the target: llama.cpp turns the rotary pairs (i, i + half) of a head into neighbours (2i, 2i + 1). */
+static uint64_t source_row(const struct pi_plan_tensor *t, uint64_t n_rows, uint64_t row)
+{
+    uint64_t width, in_head;
+
+    if (t->rot_heads == 0)
+        return row;
+    width = n_rows / t->rot_heads;
+    in_head = row % width;
+    return row - in_head + in_head % 2 * (width / 2) + in_head / 2;
+}
+
+static uint64_t row_bytes(enum pi_type type, uint64_t n)
+{
+    uint64_t bytes = 0;
+
+    return pi_type_row_bytes(type, n, &bytes) ? bytes : 0;
+}
+
+/* Rows [begin, end) of the target, F32, (end - begin, n_cols). Vectors with rotary heads are permuted within their one row. */
+static void read_plain(const struct pi_cpu *cpu, const struct pi_plan_tensor *t, uint64_t begin, uint64_t end, float *out)
+{
+    const struct pi_cpu_type *k = cpu->type[t->src_type];
+    uint64_t stride = row_bytes(t->src_type, t->n_cols);
+
+    if (t->n_dims == 1 && t->rot_heads > 0) {
+        for (uint64_t i = 0; i < t->n_cols; i++)
+            read_f32(k, t->src_type, t->data + source_row(t, t->n_cols, i) * row_bytes(t->src_type, 1), out + i, 1);
+        return;
+    }
+    for (uint64_t r = begin; r < end; r++)
+        read_f32(k, t->src_type, t->data + source_row(t, t->n_rows, r) * stride, out + (r - begin) * t->n_cols, t->n_cols);
+}
+
+/* The same of a transposed source: columns [begin, end) of its n_cols rows. begin is a multiple of COLUMN_STEP, end too or the last. */
+static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tensor *t, uint64_t begin, uint64_t end, float *out)
+{
+    enum { ROWS = 16 };
+    float tile[ROWS][COLUMN_STEP];
+    const struct pi_cpu_type *k = cpu->type[t->src_type];
+    uint64_t stride = row_bytes(t->src_type, t->n_rows), offset = row_bytes(t->src_type, begin);
+
+    for (uint64_t c = 0; c < t->n_cols; c += ROWS) {
+        uint64_t m = t->n_cols - c < ROWS ? t->n_cols - c : ROWS;
+        for (uint64_t i = 0; i < m; i++)
+            read_f32(k, t->src_type, t->data + (c + i) * stride + offset, tile[i], end - begin);
+        for (uint64_t r = 0; r < end - begin; r++)
+            for (uint64_t i = 0; i < m; i++)
+                out[r * t->n_cols + c + i] = tile[i][r];
+    }
+}
+
+enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_cpu *cpu = NULL;
+    float *step = NULL;
+    uint64_t begin = row - row % COLUMN_STEP, end = begin + COLUMN_STEP < t->n_rows ? begin + COLUMN_STEP : t->n_rows;
+
+    PI_TRY(pi_cpu_select(&cpu, err));
+    if (!t->transpose) {
+        read_plain(cpu, t, row, row + 1, out);
+        goto out;
+    }
+    PI_ALLOC(step, (size_t)((end - begin) * t->n_cols), err);
+    read_transposed(cpu, t, begin, end, step);
+    memcpy(out, step + (row - begin) * t->n_cols, (size_t)t->n_cols * sizeof(float));
+out:
+    free(step);
+    return rc;
+}
+
+/* ---- types ---- */
+
+static enum pi_type choose_type(const struct pi_plan_tensor *t, const struct pi_write_options *opt)
+{
+    bool quantised = pi_type_info((uint32_t)t->src_type)->quantised;
+    enum pi_type type = opt->type;
+    uint64_t bytes;
+
+    if (t->n_dims == 1)
+        return PI_TYPE_F32;
+    if (quantised && opt->keep_quantised)
+        type = t->src_type;
+    if (t->transpose && quantised && pi_type_info((uint32_t)type)->quantised)
+        type = PI_TYPE_Q8_0;
+    return pi_type_row_bytes(type, t->n_cols, &bytes) ? type : PI_TYPE_F16;
+}
+
+enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_cpu *cpu = NULL;
+    size_t n_wider = 0;
+
+    PI_TRY(pi_cpu_select(&cpu, err));
+    for (size_t i = 0; i < p->n; i++) {
+        struct pi_plan_tensor *t = &p->t[i];
+        enum pi_type asked;
+
+        if (t->verbatim) {
+            t->type = t->src_type;
+            continue;
+        }
+        t->type = choose_type(t, opt);
+        if (cpu->type[t->src_type] == NULL && (t->type != t->src_type || t->transpose))
+            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s is %s, which cannot be converted here", t->src_path, (int)t->src_name_n,
+                    t->src_name, pi_type_name((uint32_t)t->src_type));
+        asked = opt->keep_quantised && pi_type_info((uint32_t)t->src_type)->quantised ? t->src_type : opt->type;
+        if (t->n_dims > 1 && t->type != asked && n_wider++ < 8)
+            pi_note(opt->notes, "%s: rows of %llu%s: stored as %s, not %s", t->name, (unsigned long long)t->n_cols,
+                    t->transpose && pi_type_info((uint32_t)t->src_type)->quantised ? " transposed from quantised ones" : "",
+                    pi_type_name((uint32_t)t->type), pi_type_name((uint32_t)asked));
+    }
+    if (n_wider > 8)
+        pi_note(opt->notes, "and %zu more tensors stored in a wider type for the same reasons", n_wider - 8);
+out:
+    return rc;
+}
+
+/* ---- writing ---- */
+
+/* One stretch of target rows on its way: F32, then the target's type. */
+struct chunk {
+    uint64_t begin, end; /* rows */
+    float *f32;          /* (end - begin, n_cols) */
+    uint8_t *out;
+    size_t out_bytes;
+    float bad;           /* a value that the target cannot hold, when is_bad */
+    uint64_t bad_at;     /* row * n_cols + column */
+    bool is_bad;
+};
+
+struct batch {
+    const struct pi_cpu *cpu;
+    const struct pi_plan_tensor *t;
+    struct chunk c[MAX_BATCH];
+};
+
+static void check_values(const struct pi_plan_tensor *t, struct chunk *c)
+{
+    uint64_t n = (c->end - c->begin) * t->n_cols;
+    float limit = t->type == PI_TYPE_F16 ? F16_OVERFLOW : INFINITY;
+
+    for (uint64_t i = 0; i < n; i++)
+        if (!(fabsf(c->f32[i]) < limit)) {
+            c->is_bad = true;
+            c->bad = c->f32[i];
+            c->bad_at = c->begin * t->n_cols + i;
+            return;
+        }
+}
+
+static void convert_chunk(const struct batch *b, struct chunk *c)
+{
+    const struct pi_plan_tensor *t = b->t;
+    const struct pi_cpu_type *to = b->cpu->type[t->type];
+    uint64_t stride = row_bytes(t->type, t->n_cols);
+
+    if (t->transpose)
+        read_transposed(b->cpu, t, c->begin, c->end, c->f32);
+    else
+        read_plain(b->cpu, t, c->begin, c->end, c->f32);
+    check_values(t, c);
+    if (c->is_bad)
+        return;
+    for (uint64_t r = 0; r < c->end - c->begin; r++)
+        to->from_f32(c->f32 + r * t->n_cols, c->out + r * stride, (uint32_t)t->n_cols);
+    c->out_bytes = (size_t)((c->end - c->begin) * stride);
+}
+
+static void convert_range(void *ctx, size_t begin, size_t end)
+{
+    struct batch *b = ctx;
+
+    for (size_t i = begin; i < end; i++)
+        convert_chunk(b, &b->c[i]);
+}
+
+static enum pi_code refuse_value(const struct pi_plan_tensor *t, const struct chunk *c, struct pi_err *err)
+{
+    unsigned long long row = c->bad_at / t->n_cols, col = c->bad_at % t->n_cols;
+
+    if (isfinite(c->bad))
+        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: tensor %.*s holds %g, which F16 cannot: use --type bf16 or f32", t->src_path,
+                          (int)t->src_name_n, t->src_name, (double)c->bad);
+    return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %.*s holds a value that is not finite (as stored here: %s, row %llu, column %llu)",
+                      t->src_path, (int)t->src_name_n, t->src_name, t->name, row, col);
+}
+
+struct writing {
+    const struct pi_write_options *opt;
+    struct pi_gguf_writer *w;
+    struct pi_progress progress;
+    uint64_t done; /* elements */
+    struct batch batch;
+};
+
+static enum pi_code alloc_chunks(struct writing *wr, const struct pi_plan_tensor *t, uint64_t rows, uint32_t *n_out, struct pi_err *err)
+{
+    uint64_t elems, n;
+    uint32_t max = 2 * pi_pool_size(wr->opt->pool);
+
+    if (!pi_size_mul(rows, t->n_cols, &elems) || elems > SIZE_MAX / 16)
+        return pi_err_set(err, PI_E_NOMEM, "%s: %llu rows of %llu", t->name, (unsigned long long)rows, (unsigned long long)t->n_cols);
+    n = BATCH_BYTES / (elems * 8);
+    max = max < MAX_BATCH ? max : MAX_BATCH;
+    *n_out = n == 0 ? 1 : n < max ? (uint32_t)n : max;
+    for (uint32_t i = 0; i < *n_out; i++) {
+        struct chunk *c = &wr->batch.c[i];
+        *c = (struct chunk){.f32 = pi_calloc_aligned((size_t)elems, sizeof(float), err)};
+        if (c->f32 != NULL)
+            c->out = pi_calloc_aligned((size_t)elems, sizeof(float), err);
+        if (c->out == NULL) {
+            pi_err_wrap(err, "%s", t->name);
+            return PI_E_NOMEM;
+        }
+    }
+    return PI_OK;
+}
+
+static void free_chunks(struct writing *wr)
+{
+    for (uint32_t i = 0; i < MAX_BATCH; i++) {
+        free(wr->batch.c[i].f32);
+        free(wr->batch.c[i].out);
+        wr->batch.c[i] = (struct chunk){0};
+    }
+}
+
+static enum pi_code write_converted(struct writing *wr, const struct pi_plan_tensor *t, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    uint64_t rows = t->transpose ? COLUMN_STEP : CHUNK_ELEMS / t->n_cols;
+    uint32_t n_chunks = 0;
+
+    rows = rows == 0 ? 1 : rows < t->n_rows ? rows : t->n_rows;
+    PI_TRY(alloc_chunks(wr, t, rows, &n_chunks, err));
+    wr->batch.t = t;
+    for (uint64_t r = 0; r < t->n_rows;) {
+        uint32_t n = 0;
+
+        for (; n < n_chunks && r < t->n_rows; n++, r += rows) {
+            wr->batch.c[n].begin = r;
+            wr->batch.c[n].end = t->n_rows - r < rows ? t->n_rows : r + rows;
+        }
+        pi_pool_for(wr->opt->pool, n, 1, convert_range, &wr->batch);
+        for (uint32_t i = 0; i < n; i++) {
+            const struct chunk *c = &wr->batch.c[i];
+            if (c->is_bad)
+                PI_TRY(refuse_value(t, c, err));
+            PI_TRY(pi_gguf_append(wr->w, c->out, c->out_bytes, err));
+            wr->done += (c->end - c->begin) * t->n_cols;
+        }
+        pi_progress_at(&wr->progress, wr->done);
+        PI_TRY(pi_interrupt_check(err));
+    }
+out:
+    free_chunks(wr);
+    return rc;
+}
+
+static uint64_t raw_size(const struct pi_plan_tensor *t)
+{
+    return t->verbatim ? t->bytes : t->n_rows * row_bytes(t->src_type, t->n_cols);
+}
+
+static enum pi_code write_raw(struct writing *wr, const struct pi_plan_tensor *t, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    uint64_t n = raw_size(t);
+
+    for (uint64_t at = 0; at < n; at += RAW_STEP) {
+        PI_TRY(pi_gguf_append(wr->w, t->data + at, (size_t)(n - at < RAW_STEP ? n - at : RAW_STEP), err));
+        PI_TRY(pi_interrupt_check(err));
+    }
+    wr->done += t->n_rows * t->n_cols;
+    pi_progress_at(&wr->progress, wr->done);
+out:
+    return rc;
+}
+
+static enum pi_code declare(struct pi_gguf_writer *w, const struct pi_plan_tensor *t, struct pi_err *err)
+{
+    uint64_t ne[2] = {t->n_cols, t->n_rows};
+
+    if (t->verbatim)
+        return pi_gguf_add_tensor(w, t->name, t->type, t->ne, t->n_dims, err);
+    return pi_gguf_add_tensor(w, t->name, t->type, ne, t->n_dims == 1 ? 1 : 2, err);
+}
+
+enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt, struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct writing *wr = NULL;
+    uint64_t total = 0;
+
+    PI_ALLOC(wr, 1, err);
+    wr->opt = opt;
+    wr->w = w;
+    PI_TRY(pi_cpu_select(&wr->batch.cpu, err));
+    for (size_t i = 0; i < p->n; i++) {
+        PI_TRY(declare(w, &p->t[i], err));
+        total += p->t[i].n_rows * p->t[i].n_cols;
+    }
+    PI_TRY(pi_gguf_begin(w, err));
+    pi_progress_begin(&wr->progress, "writing", total, opt->progress);
+    for (size_t i = 0; i < p->n && rc == PI_OK; i++) {
+        const struct pi_plan_tensor *t = &p->t[i];
+        /* Floats go through F32 even where the type stays, so that values that are not finite are found. */
+        bool raw = t->verbatim || (t->type == t->src_type && !t->transpose && t->rot_heads == 0 &&
+                                   pi_type_info((uint32_t)t->type)->quantised);
+        rc = raw ? write_raw(wr, t, err) : write_converted(wr, t, err);
+    }
+    pi_progress_end(&wr->progress);
+out:
+    free(wr);
+    return rc;
+}
