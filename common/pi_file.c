@@ -442,6 +442,23 @@ static enum pi_code link_tmp(struct pi_out *o, struct pi_err *err)
     return io_error(o, "name", e, err);
 }
 
+enum pi_code pi_out_peek(struct pi_out *o, char **path_out, struct pi_err *err)
+{
+    enum pi_code rc = flush_buffer(o, err);
+    char *path;
+
+    if (rc != PI_OK)
+        return rc;
+    if (o->tmp == NULL || fd_can_be_linked(o->fd))
+        path = pi_asprintf(err, "/proc/self/fd/%d", o->fd);
+    else
+        path = pi_asprintf(err, "%.*s%s", (int)(o->base - o->path), o->path, o->tmp);
+    if (path == NULL)
+        return PI_E_NOMEM;
+    *path_out = path;
+    return PI_OK;
+}
+
 enum pi_code pi_out_commit(struct pi_out *o, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;

@@ -51,6 +51,10 @@ enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, s
 /* Bytes appended so far. */
 uint64_t pi_out_size(const struct pi_out *o);
 
+/* Flushes and gives a path under which the unfinished file can be read, for a check before it appears.
+ * *path_out is the caller's to free(); the path is good until commit or abort. */
+enum pi_code pi_out_peek(struct pi_out *o, char **path_out, struct pi_err *err) PI_MUST_CHECK;
+
 /* Flushes, syncs and renames over the target, then frees o in every case. */
 enum pi_code pi_out_commit(struct pi_out *o, struct pi_err *err) PI_MUST_CHECK;
 

@@ -155,6 +155,9 @@ enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum
 enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 /* Appends n bytes to the current tensor; when it is full the next one starts. */
 enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n, struct pi_err *err) PI_MUST_CHECK;
+/* Writes the CRCs and gives a path under which the complete file can be opened before it appears, for a check. *path_out is
+ * the caller's to free(); the path is good until commit or abort, one of which must follow. */
+enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out, struct pi_err *err) PI_MUST_CHECK;
 /* Writes the CRCs, checks that every tensor is complete, makes the file appear, frees w in every case. */
 enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 /* Accepts NULL. */

@@ -462,17 +462,34 @@ out:
     return rc;
 }
 
-enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err)
+static enum pi_code write_crcs(struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct pi_out *o;
     uLong crc;
 
     if (!w->begun || w->current != w->n_tensors)
         PI_TRY(misused(w, "a tensor is not complete", err));
+    pi_store_u32(w->header.p + w->header_crc_at, 0); /* the CRC is taken over a header without it */
     crc = crc32_z(0, w->header.p, w->header.n);
     pi_store_u32(w->header.p + w->header_crc_at, (uint32_t)crc);
     PI_TRY(pi_out_patch(w->out, 0, w->header.p, w->header.n, err));
+out:
+    return rc;
+}
+
+enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out, struct pi_err *err)
+{
+    enum pi_code rc = write_crcs(w, err);
+
+    return rc != PI_OK ? rc : pi_out_peek(w->out, path_out, err);
+}
+
+enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_out *o;
+
+    PI_TRY(write_crcs(w, err));
     o = w->out;
     w->out = NULL; /* commit frees it in every case */
     PI_TRY(pi_out_commit(o, err));
