@@ -1,12 +1,20 @@
 # libpi_convert.a: readers of other formats, quantisation of files; pi-convert.
 noinst_LIBRARIES += libpi_convert.a
 libpi_convert_a_SOURCES = \
-	convert/pi_safetensors.c convert/pi_safetensors.h \
-	convert/pi_hf.c convert/pi_hf.h \
-	convert/pi_hf_vocab.c \
+	convert/pi_convert.c convert/pi_convert.h \
 	convert/pi_dump.c convert/pi_dump.h \
-	convert/pi_write_model.c convert/pi_write_model.h \
-	convert/pi_selfcheck.c convert/pi_selfcheck.h
+	convert/pi_gguf_import.c convert/pi_gguf_import.h \
+	convert/pi_hf.c convert/pi_hf.h \
+	convert/pi_hf_map.c \
+	convert/pi_hf_vocab.c convert/pi_hf_vocab.h \
+	convert/pi_json.c convert/pi_json.h \
+	convert/pi_note.c convert/pi_note.h \
+	convert/pi_safetensors.c convert/pi_safetensors.h \
+	convert/pi_selfcheck.c convert/pi_selfcheck.h \
+	convert/pi_spm_model.c \
+	convert/pi_tok_json.c \
+	convert/pi_vocab.c convert/pi_vocab.h \
+	convert/pi_write_model.c convert/pi_write_model.h
 bin_PROGRAMS += pi-convert
 pi_convert_SOURCES = convert/pi-convert.c
 pi_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)

@@ -82,7 +82,7 @@ static enum pi_code read_entry(const char *name, const json_t *v, const char *pa
 {
     const char *dtype_name = json_string_value(json_object_get(v, "dtype"));
     const struct dtype *d;
-    uint64_t at[2], n_elems, need;
+    uint64_t at[2], n_elems = 0, need;
     size_t n = 0;
 
     if (!json_is_object(v) || dtype_name == NULL)

@@ -1,0 +1,240 @@
+#include "config.h"
+
+#include "convert/pi_convert.h"
+#include "common/pi_alloc.h"
+#include "common/pi_artifact.h"
+#include "convert/pi_gguf_import.h"
+#include "convert/pi_hf.h"
+#include "convert/pi_hf_vocab.h"
+#include "convert/pi_selfcheck.h"
+#include "convert/pi_write_model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A source with everything that was made of it; one of hf and gguf is in use. */
+struct conversion {
+    const struct pi_convert_options *opt;
+    bool is_hf;
+    struct pi_json config;
+    struct pi_hf_config hf;
+    struct pi_source src;
+    struct pi_vocab vocab;
+    struct pi_gguf gguf;
+    struct pi_plan plan;
+    struct pi_lineage lineage;
+};
+
+static void free_conversion(struct conversion *c)
+{
+    pi_plan_free(&c->plan);
+    pi_vocab_free(&c->vocab);
+    pi_source_close(&c->src);
+    pi_json_free(&c->config);
+    pi_gguf_close(&c->gguf);
+}
+
+static enum pi_code add_key(struct pi_lineage_sum *s, const char *name, double value, struct pi_err *err)
+{
+    char text[40];
+    int n = snprintf(text, sizeof(text), "%.9g", value);
+
+    return pi_lineage_key(s, name, text, (size_t)n, err);
+}
+
+/* Over what the model computes and the checkpoint's own tensors: a sharded copy has the lineage of a whole one. */
+static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_lineage_sum *sum = NULL;
+    const struct pi_shape *s = &c->hf.shape;
+    const struct {
+        const char *name;
+        double value;
+    } keys[] = {
+        {"arch", s->arch},           {"n_layer", s->n_layer},       {"n_embd", s->n_embd},
+        {"n_ff", s->n_ff},           {"n_vocab", s->n_vocab},       {"n_head", s->n_head},
+        {"n_head_kv", s->n_head_kv}, {"head_dim", s->head_dim},     {"norm_eps", (double)s->norm_eps},
+        {"act", s->act},             {"act_threshold", (double)s->act_threshold},
+        {"rope", c->hf.rope},        {"rope_base", (double)s->rope_base}, {"rope_factor", (double)s->rope_factor},
+    };
+
+    PI_TRY(pi_lineage_begin(&sum, err));
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        PI_TRY(add_key(sum, keys[i].name, keys[i].value, err));
+    for (size_t i = 0; i < c->plan.n; i++) {
+        const struct pi_plan_tensor *p = &c->plan.t[i];
+        const struct pi_src_tensor *t = p->owned != NULL ? NULL : pi_source_find(&c->src, p->src_name);
+        if (t != NULL)
+            PI_TRY(pi_lineage_tensor(sum, (struct pi_str){p->name, strlen(p->name)}, t->dim, t->n_dims, t->data, t->bytes, err));
+    }
+    rc = pi_lineage_end(sum, &c->lineage, err);
+    sum = NULL;
+out:
+    pi_lineage_abort(sum);
+    return rc;
+}
+
+static enum pi_code open_hf(struct conversion *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_convert_options *o = c->opt;
+
+    c->is_hf = true;
+    PI_TRY(pi_json_load(o->source, "config.json", false, &c->config, err));
+    PI_TRY(pi_hf_config_read(&c->config, o->hidden_act, o->notes, &c->hf, err));
+    PI_TRY(pi_safetensors_open(o->source, &c->src, err));
+    PI_TRY(pi_hf_map(&c->hf, &c->src, &c->plan, err));
+    PI_TRY(pi_hf_vocab_load(o->source, &c->hf, o->notes, &c->vocab, err));
+    PI_TRY(hf_lineage(c, err));
+out:
+    return rc;
+}
+
+/* The source's lineage; another activation makes it another model. */
+static enum pi_code gguf_lineage(struct conversion *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_lineage_sum *sum = NULL;
+    struct pi_shape was, is;
+
+    PI_TRY(pi_model_lineage(&c->gguf, &c->lineage, err));
+    PI_TRY(pi_shape_read(&c->gguf, c->opt->hidden_act, &is, err));
+    if (c->opt->hidden_act == NULL || (pi_shape_read(&c->gguf, NULL, &was, NULL) == PI_OK && was.act == is.act &&
+                                       was.act_threshold == is.act_threshold))
+        goto out;
+    PI_TRY(pi_lineage_begin(&sum, err));
+    PI_TRY(pi_lineage_key(sum, "source", c->lineage.hex, PI_HASH_HEX, err));
+    PI_TRY(add_key(sum, "act", is.act, err));
+    PI_TRY(add_key(sum, "act_threshold", (double)is.act_threshold, err));
+    rc = pi_lineage_end(sum, &c->lineage, err);
+    sum = NULL;
+out:
+    pi_lineage_abort(sum);
+    return rc;
+}
+
+static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    PI_TRY(pi_gguf_open(c->opt->source, 0, &c->gguf, err));
+    PI_TRY(pi_gguf_map(&c->gguf, c->opt->notes, &c->plan, err));
+    PI_TRY(gguf_lineage(c, err));
+out:
+    return rc;
+}
+
+/* llama.cpp's numbers for "mostly this type". */
+static uint32_t file_type(enum pi_type type)
+{
+    switch (type) {
+    case PI_TYPE_F32:
+        return 0;
+    case PI_TYPE_Q4_0:
+        return 2;
+    case PI_TYPE_Q8_0:
+        return 7;
+    case PI_TYPE_BF16:
+        return 32;
+    default:
+        return 1;
+    }
+}
+
+static enum pi_code set_keys(struct conversion *c, struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_gguf_kv *old = c->is_hf ? NULL : pi_gguf_find(&c->gguf, "general.file_type");
+    uint32_t type = file_type(c->opt->type), kept = type;
+
+    if (c->is_hf) {
+        PI_TRY(pi_hf_set_keys(&c->hf, w, err));
+        PI_TRY(pi_vocab_write(&c->vocab, w, err));
+    } else {
+        PI_TRY(pi_gguf_copy_keys(&c->gguf, c->opt->hidden_act, w, err));
+    }
+    if (old != NULL && !c->opt->type_given && pi_gguf_u32(&c->gguf, "general.file_type", false, &kept, NULL) == PI_OK && kept > 1)
+        type = kept;
+    PI_TRY(pi_gguf_set_u32(w, "general.file_type", type, err));
+    PI_TRY(pi_gguf_set_u32(w, "general.quantization_version", 2, err));
+    PI_TRY(pi_gguf_set_string(w, "pi.created_by", PACKAGE_NAME " " PACKAGE_VERSION " pi-convert", err));
+    PI_TRY(pi_lineage_store(w, &c->lineage, err));
+out:
+    return rc;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat sa, sb;
+
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+/* A GGUF source may be replaced by its conversion; a checkpoint's file may not. */
+static enum pi_code check_output(const struct conversion *c, struct pi_err *err)
+{
+    for (size_t i = 0; i < c->src.n_maps; i++)
+        if (same_file(c->src.maps[i].path, c->opt->output))
+            return pi_err_set(err, PI_E_USAGE, "%s is part of the source", c->opt->output);
+    return PI_OK;
+}
+
+static enum pi_code check_result(const struct conversion *c, struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = NULL;
+    struct pi_selfcheck check = {.output = c->opt->output, .pool = c->opt->pool, .notes = c->opt->notes, .progress = c->opt->progress,
+                                 .plan = &c->plan};
+
+    PI_TRY(pi_gguf_finish(w, &path, err));
+    check.target = path;
+    if (c->is_hf)
+        PI_TRY(pi_selfcheck_hf(&check, &c->hf, &c->src, err));
+    else
+        PI_TRY(pi_selfcheck_gguf(&check, c->opt->source, c->opt->hidden_act, err));
+out:
+    free(path);
+    return rc;
+}
+
+static enum pi_code write_output(struct conversion *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_gguf_writer *w = NULL;
+    struct pi_write_options wo = {.type = c->opt->type, .keep_quantised = !c->opt->type_given, .pool = c->opt->pool,
+                                  .progress = c->opt->progress, .notes = c->opt->notes};
+
+    PI_TRY(pi_plan_choose_types(&c->plan, &wo, err));
+    PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));
+    PI_TRY(set_keys(c, w, err));
+    PI_TRY(pi_plan_write(&c->plan, &wo, w, err));
+    if (c->opt->self_check)
+        PI_TRY(check_result(c, w, err));
+    rc = pi_gguf_commit(w, err);
+    w = NULL;
+out:
+    pi_gguf_abort(w);
+    return rc;
+}
+
+enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct conversion c = {.opt = opt};
+    struct stat st;
+
+    if (stat(opt->source, &st) != 0)
+        PI_FAIL(err, PI_E_IO, "%s: %s", opt->source, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        PI_TRY(open_hf(&c, err));
+    else
+        PI_TRY(open_gguf(&c, err));
+    PI_TRY(check_output(&c, err));
+    PI_TRY(write_output(&c, err));
+out:
+    free_conversion(&c);
+    return rc;
+}
