@@ -10,9 +10,12 @@
 
 #include <stdio.h>
 
-enum { TYPE_F16 = 1 }; /* in "f32|f16|..." below */
+enum {
+    TYPE_F16 = 1
+}; /* in "f32|f16|..." below */
 
-static const enum pi_type types[] = {PI_TYPE_F32, PI_TYPE_F16, PI_TYPE_BF16, PI_TYPE_Q8_0, PI_TYPE_Q4_0};
+static const enum pi_type types[] = {PI_TYPE_F32, PI_TYPE_F16, PI_TYPE_BF16, PI_TYPE_Q8_0,
+                                     PI_TYPE_Q4_0};
 
 struct listener {
     const struct pi_program *prog;
@@ -37,19 +40,48 @@ int main(int argc, char **argv)
     uint32_t n_threads = 0;
     bool no_check = false, dump = false;
     const struct pi_opt opts[] = {
-        {.name = "output", .letter = 'o', .kind = PI_OPT_STRING, .dest = &o.output, .arg = "FILE", .help = "the GGUF file to write"},
-        {.name = "type", .kind = PI_OPT_ENUM, .dest = &type, .given = &o.type_given, .arg = "f32|f16|bf16|q8_0|q4_0",
-         .help = "type of the weights; default f16, but quantised\nweights of a GGUF source keep theirs"},
-        {.name = "hidden-act", .kind = PI_OPT_STRING, .dest = &o.hidden_act, .arg = "NAME",
-         .help = "activation of the feed-forward blocks, where the\nsource does not say it or says it wrongly"},
-        {.name = "no-self-check", .kind = PI_OPT_FLAG, .dest = &no_check, .help = "do not compare the result with the source"},
-        {.name = "threads", .letter = 't', .kind = PI_OPT_U32, .dest = &n_threads, .arg = "N", .min = 1, .max = 1024,
+        {.name = "output",
+         .letter = 'o',
+         .kind = PI_OPT_STRING,
+         .dest = &o.output,
+         .arg = "FILE",
+         .help = "the GGUF file to write"},
+        {.name = "type",
+         .kind = PI_OPT_ENUM,
+         .dest = &type,
+         .given = &o.type_given,
+         .arg = "f32|f16|bf16|q8_0|q4_0",
+         .help =
+             "type of the weights; default f16, but quantised\nweights of a GGUF source keep theirs"},
+        {.name = "hidden-act",
+         .kind = PI_OPT_STRING,
+         .dest = &o.hidden_act,
+         .arg = "NAME",
+         .help =
+             "activation of the feed-forward blocks, where the\nsource does not say it or says it wrongly"},
+        {.name = "no-self-check",
+         .kind = PI_OPT_FLAG,
+         .dest = &no_check,
+         .help = "do not compare the result with the source"},
+        {.name = "threads",
+         .letter = 't',
+         .kind = PI_OPT_U32,
+         .dest = &n_threads,
+         .arg = "N",
+         .min = 1,
+         .max = 1024,
          .help = "default: the cores that may be used"},
-        {.name = "dump", .kind = PI_OPT_FLAG, .dest = &dump, .help = "print SOURCE, a model or an artifact, as YAML;\nwith --verbose in full"},
+        {.name = "dump",
+         .kind = PI_OPT_FLAG,
+         .dest = &dump,
+         .help = "print SOURCE, a model or an artifact, as YAML;\nwith --verbose in full"},
         {.name = NULL},
     };
-    const struct pi_program prog = {.name = "pi-convert", .synopsis = "SOURCE -o M.gguf [--type f16]", .about =
-                                    "Brings a model into the toolchain's form.", .opts = opts, .max_operands = 1};
+    const struct pi_program prog = {.name = "pi-convert",
+                                    .synopsis = "SOURCE -o M.gguf [--type f16]",
+                                    .about = "Brings a model into the toolchain's form.",
+                                    .opts = opts,
+                                    .max_operands = 1};
     struct listener listener = {&prog, &common};
     struct pi_notes notes = {say, &listener};
 

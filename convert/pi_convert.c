@@ -36,7 +36,8 @@ static void free_conversion(struct conversion *c)
     pi_gguf_close(&c->gguf);
 }
 
-static enum pi_code add_key(struct pi_lineage_sum *s, const char *name, double value, struct pi_err *err)
+static enum pi_code add_key(struct pi_lineage_sum *s, const char *name, double value,
+                            struct pi_err *err)
 {
     char text[40];
     int n = snprintf(text, sizeof(text), "%.9g", value);
@@ -54,11 +55,20 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         const char *name;
         double value;
     } keys[] = {
-        {"arch", s->arch},           {"n_layer", s->n_layer},       {"n_embd", s->n_embd},
-        {"n_ff", s->n_ff},           {"n_vocab", s->n_vocab},       {"n_head", s->n_head},
-        {"n_head_kv", s->n_head_kv}, {"head_dim", s->head_dim},     {"norm_eps", (double)s->norm_eps},
-        {"act", s->act},             {"act_threshold", (double)s->act_threshold},
-        {"rope", c->hf.rope},        {"rope_base", (double)s->rope_base}, {"rope_factor", (double)s->rope_factor},
+        {"arch", s->arch},
+        {"n_layer", s->n_layer},
+        {"n_embd", s->n_embd},
+        {"n_ff", s->n_ff},
+        {"n_vocab", s->n_vocab},
+        {"n_head", s->n_head},
+        {"n_head_kv", s->n_head_kv},
+        {"head_dim", s->head_dim},
+        {"norm_eps", (double)s->norm_eps},
+        {"act", s->act},
+        {"act_threshold", (double)s->act_threshold},
+        {"rope", c->hf.rope},
+        {"rope_base", (double)s->rope_base},
+        {"rope_factor", (double)s->rope_factor},
     };
 
     PI_TRY(pi_lineage_begin(&sum, err));
@@ -66,9 +76,11 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         PI_TRY(add_key(sum, keys[i].name, keys[i].value, err));
     for (size_t i = 0; i < c->plan.n; i++) {
         const struct pi_plan_tensor *p = &c->plan.t[i];
-        const struct pi_src_tensor *t = p->owned != NULL ? NULL : pi_source_find(&c->src, p->src_name);
+        const struct pi_src_tensor *t =
+            p->owned != NULL ? NULL : pi_source_find(&c->src, p->src_name);
         if (t != NULL)
-            PI_TRY(pi_lineage_tensor(sum, (struct pi_str){p->name, strlen(p->name)}, t->dim, t->n_dims, t->data, t->bytes, err));
+            PI_TRY(pi_lineage_tensor(sum, (struct pi_str){p->name, strlen(p->name)}, t->dim,
+                                     t->n_dims, t->data, t->bytes, err));
     }
     rc = pi_lineage_end(sum, &c->lineage, err);
     sum = NULL;
@@ -102,8 +114,8 @@ static enum pi_code gguf_lineage(struct conversion *c, struct pi_err *err)
 
     PI_TRY(pi_model_lineage(&c->gguf, &c->lineage, err));
     PI_TRY(pi_shape_read(&c->gguf, c->opt->hidden_act, &is, err));
-    if (c->opt->hidden_act == NULL || (pi_shape_read(&c->gguf, NULL, &was, NULL) == PI_OK && was.act == is.act &&
-                                       was.act_threshold == is.act_threshold))
+    if (c->opt->hidden_act == NULL || (pi_shape_read(&c->gguf, NULL, &was, NULL) == PI_OK &&
+                                       was.act == is.act && was.act_threshold == is.act_threshold))
         goto out;
     PI_TRY(pi_lineage_begin(&sum, err));
     PI_TRY(pi_lineage_key(sum, "source", c->lineage.hex, PI_HASH_HEX, err));
@@ -156,11 +168,13 @@ static enum pi_code set_keys(struct conversion *c, struct pi_gguf_writer *w, str
     } else {
         PI_TRY(pi_gguf_copy_keys(&c->gguf, c->opt->hidden_act, w, err));
     }
-    if (old != NULL && !c->opt->type_given && pi_gguf_u32(&c->gguf, "general.file_type", false, &kept, NULL) == PI_OK && kept > 1)
+    if (old != NULL && !c->opt->type_given &&
+        pi_gguf_u32(&c->gguf, "general.file_type", false, &kept, NULL) == PI_OK && kept > 1)
         type = kept;
     PI_TRY(pi_gguf_set_u32(w, "general.file_type", type, err));
     PI_TRY(pi_gguf_set_u32(w, "general.quantization_version", 2, err));
-    PI_TRY(pi_gguf_set_string(w, "pi.created_by", PACKAGE_NAME " " PACKAGE_VERSION " pi-convert", err));
+    PI_TRY(pi_gguf_set_string(w, "pi.created_by", PACKAGE_NAME " " PACKAGE_VERSION " pi-convert",
+                              err));
     PI_TRY(pi_lineage_store(w, &c->lineage, err));
 out:
     return rc;
@@ -170,7 +184,8 @@ static bool same_file(const char *a, const char *b)
 {
     struct stat sa, sb;
 
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
 }
 
 /* A GGUF source may be replaced by its conversion; a checkpoint's file may not. */
@@ -182,11 +197,15 @@ static enum pi_code check_output(const struct conversion *c, struct pi_err *err)
     return PI_OK;
 }
 
-static enum pi_code check_result(const struct conversion *c, struct pi_gguf_writer *w, struct pi_err *err)
+static enum pi_code check_result(const struct conversion *c, struct pi_gguf_writer *w,
+                                 struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *path = NULL;
-    struct pi_selfcheck check = {.output = c->opt->output, .pool = c->opt->pool, .notes = c->opt->notes, .progress = c->opt->progress,
+    struct pi_selfcheck check = {.output = c->opt->output,
+                                 .pool = c->opt->pool,
+                                 .notes = c->opt->notes,
+                                 .progress = c->opt->progress,
                                  .plan = &c->plan};
 
     PI_TRY(pi_gguf_finish(w, &path, err));
@@ -204,8 +223,11 @@ static enum pi_code write_output(struct conversion *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_gguf_writer *w = NULL;
-    struct pi_write_options wo = {.type = c->opt->type, .keep_quantised = !c->opt->type_given, .pool = c->opt->pool,
-                                  .progress = c->opt->progress, .notes = c->opt->notes};
+    struct pi_write_options wo = {.type = c->opt->type,
+                                  .keep_quantised = !c->opt->type_given,
+                                  .pool = c->opt->pool,
+                                  .progress = c->opt->progress,
+                                  .notes = c->opt->notes};
 
     PI_TRY(pi_plan_choose_types(&c->plan, &wo, err));
     PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));

@@ -13,14 +13,14 @@
 #include <stdint.h>
 
 struct pi_convert_options {
-    const char *source;     /* a Hugging Face directory or a GGUF file */
+    const char *source; /* a Hugging Face directory or a GGUF file */
     const char *output;
     enum pi_type type;      /* of 2-D weights */
     bool type_given;        /* else quantised sources keep theirs */
     const char *hidden_act; /* --hidden-act, or NULL */
     bool self_check;
     bool progress;
-    struct pi_pool *pool;   /* borrowed */
+    struct pi_pool *pool; /* borrowed */
     const struct pi_notes *notes;
 };
 

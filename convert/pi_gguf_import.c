@@ -7,8 +7,10 @@
 #include <string.h>
 
 /* Keys of the file, not of the model: written anew or pointless in another file. */
-static const char *const dropped_keys[] = {"general.alignment", "general.file_type", "general.quantization_version", "pi.crc32",
-                                           "pi.header_crc32",   "pi.created_by",     "pi.model.lineage"};
+static const char *const dropped_keys[] = {
+    "general.alignment", "general.file_type", "general.quantization_version",
+    "pi.crc32",          "pi.header_crc32",   "pi.created_by",
+    "pi.model.lineage"};
 
 static bool ends_with(struct pi_str s, const char *end)
 {
@@ -20,8 +22,8 @@ static bool ends_with(struct pi_str s, const char *end)
 static bool is_predictor(struct pi_str name)
 {
     return name.n > 4 && memcmp(name.p, "blk.", 4) == 0 &&
-           (ends_with(name, ".fc1.weight") || ends_with(name, ".fc2.weight") || ends_with(name, ".fc1.bias") ||
-            ends_with(name, ".fc2.bias"));
+           (ends_with(name, ".fc1.weight") || ends_with(name, ".fc2.weight") ||
+            ends_with(name, ".fc1.bias") || ends_with(name, ".fc2.bias"));
 }
 
 static enum pi_code check_source(const struct pi_gguf *g, struct pi_err *err)
@@ -32,24 +34,31 @@ static enum pi_code check_source(const struct pi_gguf *g, struct pi_err *err)
     if (rc != PI_OK)
         return rc;
     if (pi_gguf_find(g, "pi.artifact.kind") != NULL)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: an artifact of this toolchain, no model", g->map.path);
+        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: an artifact of this toolchain, no model",
+                          g->map.path);
     if (n_split > 1)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: one of %u parts of a split model: join them with llama-gguf-split first", g->map.path,
-                          n_split);
+        return pi_err_set(
+            err, PI_E_UNSUPPORTED,
+            "%s: one of %u parts of a split model: join them with llama-gguf-split first",
+            g->map.path, n_split);
     return PI_OK;
 }
 
-static enum pi_code add_tensor(const struct pi_gguf_tensor *t, const struct pi_gguf *g, struct pi_plan *plan, struct pi_err *err)
+static enum pi_code add_tensor(const struct pi_gguf_tensor *t, const struct pi_gguf *g,
+                               struct pi_plan *plan, struct pi_err *err)
 {
     const struct pi_type_info *info = pi_type_info((uint32_t)t->type);
-    bool weights = info->quantised || t->type == PI_TYPE_F32 || t->type == PI_TYPE_F16 || t->type == PI_TYPE_BF16;
-    bool down = ends_with(t->name, ".ffn_down.weight"), down_bias = ends_with(t->name, ".ffn_down.bias");
+    bool weights = info->quantised || t->type == PI_TYPE_F32 || t->type == PI_TYPE_F16 ||
+                   t->type == PI_TYPE_BF16;
+    bool down = ends_with(t->name, ".ffn_down.weight"),
+         down_bias = ends_with(t->name, ".ffn_down.bias");
     struct pi_plan_tensor *p;
     char name[256];
 
     if (down || down_bias) {
         size_t stem = t->name.n - strlen(down ? ".weight" : ".bias");
-        (void)snprintf(name, sizeof(name), "%.*s_t.%s", (int)stem, t->name.p, down ? "weight" : "bias");
+        (void)snprintf(name, sizeof(name), "%.*s_t.%s", (int)stem, t->name.p,
+                       down ? "weight" : "bias");
     } else {
         (void)snprintf(name, sizeof(name), "%.*s", (int)t->name.n, t->name.p);
     }
@@ -75,7 +84,8 @@ static enum pi_code add_tensor(const struct pi_gguf_tensor *t, const struct pi_g
     return PI_OK;
 }
 
-enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes, struct pi_plan *plan, struct pi_err *err)
+enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes,
+                         struct pi_plan *plan, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     size_t n_predictor = 0;
@@ -88,12 +98,16 @@ enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes, 
             PI_TRY(add_tensor(&g->tensors[i], g, plan, err));
     }
     if (n_predictor > 0)
-        pi_note(notes, "%s: its %zu predictor tensors are not copied: predictors are artifacts of their own", g->map.path, n_predictor);
+        pi_note(
+            notes,
+            "%s: its %zu predictor tensors are not copied: predictors are artifacts of their own",
+            g->map.path, n_predictor);
 out:
     return rc;
 }
 
-enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override, struct pi_gguf_writer *w, struct pi_err *err)
+enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override,
+                               struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_shape s;

@@ -11,10 +11,12 @@
 
 /* Adds every tensor of g to plan under its own name; ffn_down becomes ffn_down_t. Predictors (blk.N.fc1, .fc2) inside PowerInfer's files
  * stay behind, with a note. Pointers into g are borrowed. */
-enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes, struct pi_plan *plan, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes,
+                         struct pi_plan *plan, struct pi_err *err) PI_MUST_CHECK;
 
 /* Copies every key but those that describe the file itself (checksums, alignment, quantisation). act_override: --hidden-act or NULL; {arch}.hidden_activation
  * is always set. */
-enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override, struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override,
+                               struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

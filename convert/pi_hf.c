@@ -17,7 +17,8 @@ struct rd {
     const struct pi_notes *notes;
 };
 
-static enum pi_code need_u32(const struct rd *r, const char *key, uint32_t max, uint32_t *out, struct pi_err *err)
+static enum pi_code need_u32(const struct rd *r, const char *key, uint32_t max, uint32_t *out,
+                             struct pi_err *err)
 {
     if (!pi_json_has(r->o, key))
         return pi_err_set(err, PI_E_CORRUPT, "%s: no \"%s\"", r->path, key);
@@ -29,18 +30,20 @@ static enum pi_code refuse(const struct rd *r, const char *what, struct pi_err *
     return pi_err_set(err, PI_E_UNSUPPORTED, "%s: %s is not supported", r->path, what);
 }
 
-static enum pi_code read_arch(const struct rd *r, struct pi_hf_config *c, bool *mistral, struct pi_err *err)
+static enum pi_code read_arch(const struct rd *r, struct pi_hf_config *c, bool *mistral,
+                              struct pi_err *err)
 {
     const json_t *list = json_object_get(r->o, "architectures");
-    const char *a = json_string_value(json_array_get(list, 0)), *type = json_string_value(json_object_get(r->o, "model_type"));
+    const char *a = json_string_value(json_array_get(list, 0)),
+               *type = json_string_value(json_object_get(r->o, "model_type"));
 
     *mistral = false;
     if (a == NULL) /* old configs name the type alone */
-        a = type == NULL                    ? "(none)"
-            : strcmp(type, "llama") == 0    ? "LlamaForCausalLM"
-            : strcmp(type, "mistral") == 0  ? "MistralForCausalLM"
-            : strcmp(type, "opt") == 0      ? "OPTForCausalLM"
-                                            : type;
+        a = type == NULL                   ? "(none)"
+            : strcmp(type, "llama") == 0   ? "LlamaForCausalLM"
+            : strcmp(type, "mistral") == 0 ? "MistralForCausalLM"
+            : strcmp(type, "opt") == 0     ? "OPTForCausalLM"
+                                           : type;
     if (strcmp(a, "LlamaForCausalLM") == 0 || strcmp(a, "LLaMAForCausalLM") == 0) {
         c->shape.arch = PI_ARCH_LLAMA;
     } else if (strcmp(a, "MistralForCausalLM") == 0) {
@@ -49,19 +52,22 @@ static enum pi_code read_arch(const struct rd *r, struct pi_hf_config *c, bool *
     } else if (strcmp(a, "OPTForCausalLM") == 0) {
         c->shape.arch = PI_ARCH_OPT;
     } else {
-        return pi_err_set(err, PI_E_UNSUPPORTED,
-                          "%s: architecture %.80s is not supported (supported: LlamaForCausalLM, MistralForCausalLM, OPTForCausalLM)", r->path,
-                          a);
+        return pi_err_set(
+            err, PI_E_UNSUPPORTED,
+            "%s: architecture %.80s is not supported (supported: LlamaForCausalLM, MistralForCausalLM, OPTForCausalLM)",
+            r->path, a);
     }
     if (pi_json_has(r->o, "quantization_config"))
         return refuse(r, "a quantised checkpoint (\"quantization_config\")", err);
     return PI_OK;
 }
 
-static enum pi_code read_activation(const struct rd *r, const char *key, const char *fallback, const char *act_override,
-                                    struct pi_hf_config *c, struct pi_err *err)
+static enum pi_code read_activation(const struct rd *r, const char *key, const char *fallback,
+                                    const char *act_override, struct pi_hf_config *c,
+                                    struct pi_err *err)
 {
-    static const char *const thresholds[] = {"hidden_act_param", "hidden_act_threshold", "activation_threshold"};
+    static const char *const thresholds[] = {"hidden_act_param", "hidden_act_threshold",
+                                             "activation_threshold"};
     enum pi_code rc = PI_OK;
     const char *name = fallback;
     float threshold = -1.0f;
@@ -70,12 +76,13 @@ static enum pi_code read_activation(const struct rd *r, const char *key, const c
     if (act_override != NULL)
         name = act_override;
     if (!pi_activation_from_name(name, &c->shape.act))
-        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: activation \"%.80s\" is not supported", act_override != NULL ? "--hidden-act" : r->path,
-                name);
+        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: activation \"%.80s\" is not supported",
+                act_override != NULL ? "--hidden-act" : r->path, name);
     for (size_t i = 0; i < sizeof(thresholds) / sizeof(thresholds[0]); i++)
         PI_TRY(pi_json_f32(r->o, r->path, thresholds[i], 0.0, 1e6, &threshold, err));
     if (c->shape.act == PI_ACT_FATRELU && threshold < 0.0f)
-        pi_note(r->notes, "%s: fatrelu without \"hidden_act_param\": its threshold is taken as 0", r->path);
+        pi_note(r->notes, "%s: fatrelu without \"hidden_act_param\": its threshold is taken as 0",
+                r->path);
     c->shape.act_threshold = c->shape.act == PI_ACT_FATRELU && threshold > 0.0f ? threshold : 0.0f;
 out:
     return rc;
@@ -106,7 +113,8 @@ static enum pi_code read_token_ids(const struct rd *r, struct pi_hf_config *c, s
     return PI_OK;
 }
 
-static enum pi_code read_yarn(const struct rd *r, const struct rd *s, struct pi_hf_config *c, struct pi_err *err)
+static enum pi_code read_yarn(const struct rd *r, const struct rd *s, struct pi_hf_config *c,
+                              struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     float given = -1.0f, mscale = 0.0f, mscale_all = 0.0f, def;
@@ -128,8 +136,8 @@ static enum pi_code read_yarn(const struct rd *r, const struct rd *s, struct pi_
     if (given >= 0.0f)
         c->shape.rope_attn_factor = given / def;
     else if (mscale > 0.0f && mscale_all > 0.0f)
-        c->shape.rope_attn_factor =
-            (0.1f * mscale * logf(c->shape.rope_factor) + 1.0f) / (0.1f * mscale_all * logf(c->shape.rope_factor) + 1.0f) / def;
+        c->shape.rope_attn_factor = (0.1f * mscale * logf(c->shape.rope_factor) + 1.0f) /
+                                    (0.1f * mscale_all * logf(c->shape.rope_factor) + 1.0f) / def;
     else
         c->shape.rope_attn_factor = 1.0f;
 out:
@@ -146,8 +154,9 @@ static enum pi_code read_llama3(const struct rd *s, struct pi_hf_config *c, stru
     PI_TRY(pi_json_f32(s->o, s->path, "low_freq_factor", 1e-3, 1e6, &c->rope_low_freq, err));
     PI_TRY(pi_json_f32(s->o, s->path, "high_freq_factor", 1e-3, 1e6, &c->rope_high_freq, err));
     if (c->rope_high_freq <= c->rope_low_freq)
-        PI_FAIL(err, PI_E_CORRUPT, "%s: \"high_freq_factor\" %g is not above \"low_freq_factor\" %g", s->path, (double)c->rope_high_freq,
-                (double)c->rope_low_freq);
+        PI_FAIL(err, PI_E_CORRUPT,
+                "%s: \"high_freq_factor\" %g is not above \"low_freq_factor\" %g", s->path,
+                (double)c->rope_high_freq, (double)c->rope_low_freq);
 out:
     return rc;
 }
@@ -157,8 +166,10 @@ static void limit_dynamic(const struct rd *r, uint32_t orig, struct pi_hf_config
 {
     if (orig != 0 && orig < c->shape.n_ctx_train)
         c->shape.n_ctx_train = orig;
-    pi_note(r->notes, "%s: rope scaling \"dynamic\" is exact up to the original context: context limited to %u", r->path,
-            c->shape.n_ctx_train);
+    pi_note(
+        r->notes,
+        "%s: rope scaling \"dynamic\" is exact up to the original context: context limited to %u",
+        r->path, c->shape.n_ctx_train);
 }
 
 static enum pi_code read_rope(const struct rd *r, struct pi_hf_config *c, struct pi_err *err)
@@ -169,7 +180,8 @@ static enum pi_code read_rope(const struct rd *r, struct pi_hf_config *c, struct
     uint32_t orig = 0;
     float partial = 1.0f, factor = 0.0f;
 
-    s.o = json_object_get(r->o, pi_json_has(r->o, "rope_parameters") ? "rope_parameters" : "rope_scaling");
+    s.o = json_object_get(r->o, pi_json_has(r->o, "rope_parameters") ? "rope_parameters"
+                                                                     : "rope_scaling");
     if (s.o != NULL && !json_is_object(s.o) && !json_is_null(s.o))
         PI_FAIL(err, PI_E_CORRUPT, "%s: \"rope_parameters\" is no object", r->path);
     c->shape.rope_base = 10000.0f;
@@ -201,8 +213,10 @@ static enum pi_code read_rope(const struct rd *r, struct pi_hf_config *c, struct
     } else if (strcmp(type, "yarn") == 0) {
         c->rope = PI_HF_ROPE_YARN;
     } else {
-        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: rope scaling \"%.40s\" is not supported (supported: default, linear, llama3, yarn, dynamic)", r->path,
-                type);
+        PI_FAIL(
+            err, PI_E_UNSUPPORTED,
+            "%s: rope scaling \"%.40s\" is not supported (supported: default, linear, llama3, yarn, dynamic)",
+            r->path, type);
     }
     if (factor == 0.0f)
         PI_FAIL(err, PI_E_CORRUPT, "%s: rope scaling \"%s\" without \"factor\"", r->path, type);
@@ -219,14 +233,17 @@ static enum pi_code limit_window(const struct rd *r, struct pi_hf_config *c, str
     enum pi_code rc = pi_json_u32(r->o, r->path, "sliding_window", 1, MAX_CTX, &window, err);
 
     if (rc == PI_OK && window != 0 && window < c->shape.n_ctx_train) {
-        pi_note(r->notes, "%s: sliding window attention is not built in: context limited to the window, %u of %u", r->path, window,
-                c->shape.n_ctx_train);
+        pi_note(
+            r->notes,
+            "%s: sliding window attention is not built in: context limited to the window, %u of %u",
+            r->path, window, c->shape.n_ctx_train);
         c->shape.n_ctx_train = window;
     }
     return rc;
 }
 
-static enum pi_code read_llama(const struct rd *r, bool mistral, const char *act_override, struct pi_hf_config *c, struct pi_err *err)
+static enum pi_code read_llama(const struct rd *r, bool mistral, const char *act_override,
+                               struct pi_hf_config *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_shape *s = &c->shape;
@@ -251,7 +268,8 @@ out:
     return rc;
 }
 
-static enum pi_code read_opt(const struct rd *r, const char *act_override, struct pi_hf_config *c, struct pi_err *err)
+static enum pi_code read_opt(const struct rd *r, const char *act_override, struct pi_hf_config *c,
+                             struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_shape *s = &c->shape;
@@ -265,10 +283,12 @@ static enum pi_code read_opt(const struct rd *r, const char *act_override, struc
     PI_TRY(pi_json_bool(r->o, r->path, "_remove_final_layer_norm", &no_final, err));
     PI_TRY(pi_json_u32(r->o, r->path, "word_embed_proj_dim", 1, PI_MAX_EMBD, &proj, err));
     if (!before)
-        PI_TRY(refuse(r, "OPT with the norm behind the blocks (\"do_layer_norm_before\": false)", err));
+        PI_TRY(refuse(r, "OPT with the norm behind the blocks (\"do_layer_norm_before\": false)",
+                      err));
     if (proj != s->n_embd)
-        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: \"word_embed_proj_dim\" %u other than \"hidden_size\" %u is not supported", r->path, proj,
-                s->n_embd);
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: \"word_embed_proj_dim\" %u other than \"hidden_size\" %u is not supported",
+                r->path, proj, s->n_embd);
     if (!bias || !affine || no_final)
         PI_TRY(refuse(r, "OPT without biases, norm weights or final norm", err));
     s->n_head_kv = s->n_head;
@@ -286,17 +306,22 @@ static enum pi_code check_shape(const struct rd *r, struct pi_shape *s, struct p
 {
     if (s->head_dim == 0) {
         if (s->n_embd % s->n_head != 0)
-            return pi_err_set(err, PI_E_CORRUPT, "%s: \"hidden_size\" %u is no multiple of \"num_attention_heads\" %u", r->path, s->n_embd,
-                              s->n_head);
+            return pi_err_set(err, PI_E_CORRUPT,
+                              "%s: \"hidden_size\" %u is no multiple of \"num_attention_heads\" %u",
+                              r->path, s->n_embd, s->n_head);
         s->head_dim = s->n_embd / s->n_head;
     }
     if (s->n_head % s->n_head_kv != 0)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: \"num_attention_heads\" %u is no multiple of \"num_key_value_heads\" %u", r->path,
-                          s->n_head, s->n_head_kv);
+        return pi_err_set(
+            err, PI_E_CORRUPT,
+            "%s: \"num_attention_heads\" %u is no multiple of \"num_key_value_heads\" %u", r->path,
+            s->n_head, s->n_head_kv);
     if (!s->learned_pos && s->head_dim % 2 != 0)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: rotary heads of odd width %u", r->path, s->head_dim);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: rotary heads of odd width %u", r->path,
+                          s->head_dim);
     if ((uint64_t)s->n_head * s->head_dim > PI_MAX_EMBD)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: %u heads of width %u", r->path, s->n_head, s->head_dim);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: %u heads of width %u", r->path, s->n_head,
+                          s->head_dim);
     s->n_rot = s->learned_pos ? 0 : s->head_dim;
     s->rope_neox = !s->learned_pos;
     return PI_OK;
@@ -320,8 +345,9 @@ static void read_name(const struct rd *r, char *out, size_t n)
     free(dir);
 }
 
-enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_override, const struct pi_notes *notes,
-                               struct pi_hf_config *out, struct pi_err *err)
+enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_override,
+                               const struct pi_notes *notes, struct pi_hf_config *out,
+                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_hf_config c = {0};
@@ -335,7 +361,8 @@ enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_ove
     PI_TRY(need_u32(&r, "vocab_size", PI_MAX_VOCAB, &c.shape.n_vocab, err));
     c.shape.n_ctx_train = 2048;
     PI_TRY(pi_json_u32(r.o, r.path, "max_sequence_length", 1, MAX_CTX, &c.shape.n_ctx_train, err));
-    PI_TRY(pi_json_u32(r.o, r.path, "max_position_embeddings", 1, MAX_CTX, &c.shape.n_ctx_train, err));
+    PI_TRY(
+        pi_json_u32(r.o, r.path, "max_position_embeddings", 1, MAX_CTX, &c.shape.n_ctx_train, err));
     c.tied = c.shape.arch == PI_ARCH_OPT;
     c.tie_said = pi_json_has(r.o, "tie_word_embeddings");
     PI_TRY(pi_json_bool(r.o, r.path, "tie_word_embeddings", &c.tied, err));
@@ -391,11 +418,13 @@ static enum pi_code set_rope_keys(struct kw *k, const struct pi_shape *s, struct
     PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.freq_base"), s->rope_base, err));
     if (s->rope_scaling == PI_ROPE_NONE)
         goto out;
-    PI_TRY(pi_gguf_set_string(k->w, key(k, "rope.scaling.type"), s->rope_scaling == PI_ROPE_YARN ? "yarn" : "linear", err));
+    PI_TRY(pi_gguf_set_string(k->w, key(k, "rope.scaling.type"),
+                              s->rope_scaling == PI_ROPE_YARN ? "yarn" : "linear", err));
     PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.factor"), s->rope_factor, err));
     if (s->rope_scaling == PI_ROPE_LINEAR)
         goto out;
-    PI_TRY(pi_gguf_set_u32(k->w, key(k, "rope.scaling.original_context_length"), s->rope_n_ctx_orig, err));
+    PI_TRY(pi_gguf_set_u32(k->w, key(k, "rope.scaling.original_context_length"), s->rope_n_ctx_orig,
+                           err));
     PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.attn_factor"), s->rope_attn_factor, err));
     PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.yarn_beta_fast"), s->rope_beta_fast, err));
     PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.yarn_beta_slow"), s->rope_beta_slow, err));
@@ -403,7 +432,8 @@ out:
     return rc;
 }
 
-enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w, struct pi_err *err)
+enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w,
+                            struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &c->shape;
@@ -419,8 +449,10 @@ enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer 
     PI_TRY(pi_gguf_set_u32(w, key(&k, "feed_forward_length"), s->n_ff, err));
     PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.head_count"), s->n_head, err));
     PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.head_count_kv"), s->n_head_kv, err));
-    PI_TRY(pi_gguf_set_f32(w, key(&k, s->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"), s->norm_eps,
-                           err));
+    PI_TRY(pi_gguf_set_f32(w,
+                           key(&k, s->layer_norm ? "attention.layer_norm_epsilon"
+                                                 : "attention.layer_norm_rms_epsilon"),
+                           s->norm_eps, err));
     if (!s->learned_pos) {
         PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.key_length"), s->head_dim, err));
         PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.value_length"), s->head_dim, err));

@@ -18,29 +18,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum pi_hf_rope { PI_HF_ROPE_DEFAULT, PI_HF_ROPE_LINEAR, PI_HF_ROPE_LLAMA3, PI_HF_ROPE_YARN };
+enum pi_hf_rope {
+    PI_HF_ROPE_DEFAULT,
+    PI_HF_ROPE_LINEAR,
+    PI_HF_ROPE_LLAMA3,
+    PI_HF_ROPE_YARN
+};
 
 /* What config.json says, defaults of the architecture filled in. */
 struct pi_hf_config {
-    struct pi_shape shape; /* n_rot, rope_base and the like included; rope_neox is true: the rows are not permuted yet */
+    struct pi_shape
+        shape; /* n_rot, rope_base and the like included; rope_neox is true: the rows are not permuted yet */
     enum pi_hf_rope rope;
     float rope_low_freq, rope_high_freq; /* llama3 */
-    bool tied, tie_said; /* the output matrix is the embedding; whether config.json says so or not itself */
-    bool attn_bias;    /* biases of q, k, v, o */
+    bool tied,
+        tie_said; /* the output matrix is the embedding; whether config.json says so or not itself */
+    bool attn_bias;             /* biases of q, k, v, o */
     int64_t bos, eos, eot, pad; /* -1: not given; eot: the second of a list of eos ids */
     char name[128];
 };
 
 /* act_override: --hidden-act or NULL. PI_E_CORRUPT (key and range), PI_E_UNSUPPORTED (what, and its value). */
-enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_override, const struct pi_notes *notes,
-                               struct pi_hf_config *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_override,
+                               const struct pi_notes *notes, struct pi_hf_config *out,
+                               struct pi_err *err) PI_MUST_CHECK;
 
 /* Adds every tensor of the model to plan in GGUF's order and names, with the shapes checked. PI_E_CORRUPT: a tensor is missing or of another shape;
  * PI_E_UNSUPPORTED: dtypes we do not read, tensors that we have no place for. */
-enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src, struct pi_plan *plan, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src,
+                       struct pi_plan *plan, struct pi_err *err) PI_MUST_CHECK;
 
 /* general.* and {arch}.* keys. */
-enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w,
+                            struct pi_err *err) PI_MUST_CHECK;
 
 /* Divisors of the rotary frequencies, (n_rot / 2), as rope_freqs.weight holds them: llama3 scaling. */
 void pi_hf_llama3_factors(const struct pi_hf_config *c, float *out);

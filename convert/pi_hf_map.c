@@ -10,9 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum dim { D_1, D_EMBD, D_FF, D_Q, D_KV, D_VOCAB, D_POS };
-enum op { OP_PLAIN, OP_TRANSPOSE, OP_ROT_Q, OP_ROT_KV };
-enum when { ALWAYS, IF_BIAS, IF_UNTIED };
+enum dim {
+    D_1,
+    D_EMBD,
+    D_FF,
+    D_Q,
+    D_KV,
+    D_VOCAB,
+    D_POS
+};
+enum op {
+    OP_PLAIN,
+    OP_TRANSPOSE,
+    OP_ROT_Q,
+    OP_ROT_KV
+};
+enum when {
+    ALWAYS,
+    IF_BIAS,
+    IF_UNTIED
+};
 
 struct row {
     const char *hf, *gguf; /* of a layer: behind "layers.N." and "blk.N." */
@@ -75,7 +92,8 @@ static const struct row opt_layer[] = {
 };
 
 /* Names that checkpoints carry and that hold nothing to keep. */
-static const char *const ignored[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.masked_bias"};
+static const char *const ignored[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",
+                                      "rotary_emb.sin_cached", "attn.masked_bias"};
 
 static const char *const prefixes[] = {"model.", "", "model.decoder.", "decoder."};
 
@@ -121,21 +139,29 @@ static uint64_t dim_of(const struct pi_shape *s, enum dim d)
     return 1;
 }
 
-static enum pi_code check_source(const struct pi_src_tensor *t, const struct row *r, const struct pi_shape *s, struct pi_err *err)
+static enum pi_code check_source(const struct pi_src_tensor *t, const struct row *r,
+                                 const struct pi_shape *s, struct pi_err *err)
 {
     uint64_t rows = dim_of(s, r->rows), cols = dim_of(s, r->cols);
     uint32_t n_dims = r->rows == D_1 ? 1 : 2;
 
     if (!t->readable)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: tensor %s is %s (supported: " PI_SRC_DTYPES ")", t->path, t->name, t->dtype);
-    if (t->n_dims != n_dims || t->dim[0] != (n_dims == 1 ? cols : rows) || t->dim[1] != (n_dims == 1 ? 1 : cols))
-        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is [%llu, %llu] where config.json asks for [%llu, %llu]", t->path, t->name,
-                          (unsigned long long)t->dim[0], (unsigned long long)t->dim[1],
-                          (unsigned long long)(n_dims == 1 ? cols : rows), (unsigned long long)(n_dims == 1 ? 1 : cols));
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: tensor %s is %s (supported: " PI_SRC_DTYPES ")", t->path, t->name,
+                          t->dtype);
+    if (t->n_dims != n_dims || t->dim[0] != (n_dims == 1 ? cols : rows) ||
+        t->dim[1] != (n_dims == 1 ? 1 : cols))
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tensor %s is [%llu, %llu] where config.json asks for [%llu, %llu]",
+                          t->path, t->name, (unsigned long long)t->dim[0],
+                          (unsigned long long)t->dim[1],
+                          (unsigned long long)(n_dims == 1 ? cols : rows),
+                          (unsigned long long)(n_dims == 1 ? 1 : cols));
     return PI_OK;
 }
 
-static enum pi_code add_mapped(struct mapper *m, const struct row *r, const struct pi_src_tensor *t, const char *name, struct pi_err *err)
+static enum pi_code add_mapped(struct mapper *m, const struct row *r, const struct pi_src_tensor *t,
+                               const char *name, struct pi_err *err)
 {
     const struct pi_shape *s = &m->c->shape;
     enum pi_code rc = check_source(t, r, s, err);
@@ -161,7 +187,8 @@ static enum pi_code add_mapped(struct mapper *m, const struct row *r, const stru
 }
 
 /* layer < 0: the tensors outside of the blocks. */
-static enum pi_code map_rows(struct mapper *m, const struct row *rows, int64_t layer, struct pi_err *err)
+static enum pi_code map_rows(struct mapper *m, const struct row *rows, int64_t layer,
+                             struct pi_err *err)
 {
     for (const struct row *r = rows; r->hf != NULL; r++) {
         char hf[128], name[64];
@@ -177,7 +204,8 @@ static enum pi_code map_rows(struct mapper *m, const struct row *rows, int64_t l
         }
         t = pi_hf_find(m->src, hf);
         if (t == NULL)
-            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is missing", m->src->maps[0].path, hf);
+            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is missing", m->src->maps[0].path,
+                              hf);
         enum pi_code rc = add_mapped(m, r, t, name, err);
         if (rc != PI_OK)
             return rc;
@@ -211,8 +239,9 @@ static enum pi_code check_all_used(const struct mapper *m, struct pi_err *err)
     }
     if (n == 0)
         return PI_OK;
-    return pi_err_set(err, PI_E_UNSUPPORTED, "%s: %zu tensor%s without a place in this architecture: %s%s", m->src->maps[0].path, n,
-                      n == 1 ? "" : "s", list, n > 6 ? ", …" : "");
+    return pi_err_set(err, PI_E_UNSUPPORTED,
+                      "%s: %zu tensor%s without a place in this architecture: %s%s",
+                      m->src->maps[0].path, n, n == 1 ? "" : "s", list, n > 6 ? ", …" : "");
 }
 
 static enum pi_code add_rope_factors(struct mapper *m, struct pi_err *err)
@@ -236,7 +265,8 @@ static enum pi_code add_rope_factors(struct mapper *m, struct pi_err *err)
     return PI_OK;
 }
 
-enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src, struct pi_plan *plan, struct pi_err *err)
+enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src,
+                       struct pi_plan *plan, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     bool opt = c->shape.arch == PI_ARCH_OPT;

@@ -9,10 +9,12 @@
 #include <string.h>
 
 struct sources {
-    struct pi_json config, map, generation; /* tokenizer_config.json, special_tokens_map.json, generation_config.json */
+    struct pi_json config, map,
+        generation; /* tokenizer_config.json, special_tokens_map.json, generation_config.json */
 };
 
-static enum pi_code load_spm(const char *dir, const struct pi_notes *notes, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code load_spm(const char *dir, const struct pi_notes *notes, struct pi_vocab *v,
+                             struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_map m = {0};
@@ -29,7 +31,8 @@ out:
     return rc;
 }
 
-static enum pi_code load_json(const char *dir, const struct pi_notes *notes, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code load_json(const char *dir, const struct pi_notes *notes, struct pi_vocab *v,
+                              struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_json j = {0};
@@ -47,7 +50,10 @@ static enum pi_code load_json(const char *dir, const struct pi_notes *notes, str
         }
         PI_TRY(pi_vocab_json_parse(&j, merges, v, err));
     } else {
-        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: no tokenizer in it (tokenizer.model, tokenizer.json, or vocab.json with merges.txt)", dir);
+        PI_FAIL(
+            err, PI_E_UNSUPPORTED,
+            "%s: no tokenizer in it (tokenizer.model, tokenizer.json, or vocab.json with merges.txt)",
+            dir);
     }
 out:
     free(merges);
@@ -58,11 +64,13 @@ out:
 /* A special token is written as its text or as an object with "content". */
 static const char *token_text(const json_t *v)
 {
-    return json_is_object(v) ? json_string_value(json_object_get(v, "content")) : json_string_value(v);
+    return json_is_object(v) ? json_string_value(json_object_get(v, "content"))
+                             : json_string_value(v);
 }
 
 /* The tokenizer's own word first, then config.json's id, then what the vocabulary file said. */
-static void resolve_id(const struct sources *s, const struct pi_vocab *v, const char *key, int64_t config_id, int64_t *id)
+static void resolve_id(const struct sources *s, const struct pi_vocab *v, const char *key,
+                       int64_t config_id, int64_t *id)
 {
     const char *text = token_text(json_object_get(s->config.root, key));
     int64_t found;
@@ -76,7 +84,8 @@ static void resolve_id(const struct sources *s, const struct pi_vocab *v, const 
         *id = config_id;
 }
 
-static enum pi_code add_decoder_tokens(const struct pi_json *j, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code add_decoder_tokens(const struct pi_json *j, struct pi_vocab *v,
+                                       struct pi_err *err)
 {
     const json_t *map = json_object_get(j->root, "added_tokens_decoder");
     const char *key;
@@ -86,16 +95,21 @@ static enum pi_code add_decoder_tokens(const struct pi_json *j, struct pi_vocab 
     {
         char *end;
         const char *text = token_text(o);
-        enum pi_token_type type = json_is_true(json_object_get(o, "special")) ? PI_TOKEN_CONTROL : PI_TOKEN_USER;
+        enum pi_token_type type =
+            json_is_true(json_object_get(o, "special")) ? PI_TOKEN_CONTROL : PI_TOKEN_USER;
         unsigned long long id;
 
         errno = 0;
         id = strtoull(key, &end, 10);
         if (text == NULL || *end != '\0' || end == key || *key == '-' || errno != 0)
-            return pi_err_set(err, PI_E_CORRUPT, "%s: \"added_tokens_decoder\" has an entry \"%.40s\" that is no token", j->path, key);
+            return pi_err_set(
+                err, PI_E_CORRUPT,
+                "%s: \"added_tokens_decoder\" has an entry \"%.40s\" that is no token", j->path,
+                key);
         if (id < v->n && v->t[id].text != NULL && v->t[id].type != PI_TOKEN_NORMAL)
             continue; /* the vocabulary file knows better: unknown, byte, control */
-        enum pi_code rc = pi_vocab_set(v, j->path, id, text, strlen(text), id < v->n ? v->t[id].score : 0.0f, type, err);
+        enum pi_code rc = pi_vocab_set(v, j->path, id, text, strlen(text),
+                                       id < v->n ? v->t[id].score : 0.0f, type, err);
         if (rc != PI_OK)
             return rc;
     }
@@ -125,7 +139,8 @@ out:
     return rc;
 }
 
-static enum pi_code read_template(const char *dir, const json_t *t, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code read_template(const char *dir, const json_t *t, struct pi_vocab *v,
+                                  struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const char *text = json_string_value(t);
@@ -152,7 +167,8 @@ out:
     return rc;
 }
 
-static enum pi_code read_special(const char *dir, const struct sources *s, const struct pi_hf_config *c, struct pi_vocab *v,
+static enum pi_code read_special(const char *dir, const struct sources *s,
+                                 const struct pi_hf_config *c, struct pi_vocab *v,
                                  struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -171,20 +187,23 @@ static enum pi_code read_special(const char *dir, const struct sources *s, const
         if (json_is_integer(e) && json_integer_value(e) != v->eos)
             v->eot = json_integer_value(e);
     }
-    v->eot = v->eot == v->eos ? c->eos : v->eot; /* a list whose order differs from the tokenizer's */
+    v->eot =
+        v->eot == v->eos ? c->eos : v->eot; /* a list whose order differs from the tokenizer's */
     if (v->eot == v->eos)
         v->eot = -1;
     if (class != NULL && strncmp(class, "Llama", 5) == 0 && v->spm)
         v->add_bos = true;
     PI_TRY(pi_json_bool(s->config.root, s->config.path, "add_bos_token", &v->add_bos, err));
     PI_TRY(pi_json_bool(s->config.root, s->config.path, "add_eos_token", &v->add_eos, err));
-    PI_TRY(pi_json_bool(s->config.root, s->config.path, "add_prefix_space", &v->add_space_prefix, err));
+    PI_TRY(pi_json_bool(s->config.root, s->config.path, "add_prefix_space", &v->add_space_prefix,
+                        err));
     PI_TRY(read_template(dir, json_object_get(s->config.root, "chat_template"), v, err));
 out:
     return rc;
 }
 
-enum pi_code pi_hf_vocab_load(const char *dir, const struct pi_hf_config *c, const struct pi_notes *notes, struct pi_vocab *out,
+enum pi_code pi_hf_vocab_load(const char *dir, const struct pi_hf_config *c,
+                              const struct pi_notes *notes, struct pi_vocab *out,
                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -203,7 +222,9 @@ enum pi_code pi_hf_vocab_load(const char *dir, const struct pi_hf_config *c, con
     n_had = v.n;
     PI_TRY(pi_vocab_fit(&v, c->shape.n_vocab, &n_dropped, err));
     if (n_dropped > 0)
-        pi_note(notes, "%s: the last %zu of %zu tokens have no row in the embedding and are left out", dir, n_dropped, n_had);
+        pi_note(notes,
+                "%s: the last %zu of %zu tokens have no row in the embedding and are left out", dir,
+                n_dropped, n_had);
     *out = v;
     v = (struct pi_vocab){0};
 out:

@@ -17,13 +17,17 @@
 #include <stdint.h>
 
 /* Fitted to c->shape.n_vocab tokens. PI_E_CORRUPT, PI_E_UNSUPPORTED (a tokenizer of another kind, by name; none at all). *out must be zeroed. */
-enum pi_code pi_hf_vocab_load(const char *dir, const struct pi_hf_config *c, const struct pi_notes *notes, struct pi_vocab *out,
+enum pi_code pi_hf_vocab_load(const char *dir, const struct pi_hf_config *c,
+                              const struct pi_notes *notes, struct pi_vocab *out,
                               struct pi_err *err) PI_MUST_CHECK;
 
 /* The parts of it, each filling v. */
-enum pi_code pi_spm_parse(const uint8_t *data, size_t n, const char *path, const struct pi_notes *notes, struct pi_vocab *v,
+enum pi_code pi_spm_parse(const uint8_t *data, size_t n, const char *path,
+                          const struct pi_notes *notes, struct pi_vocab *v,
                           struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *notes, struct pi_vocab *v, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_vocab_json_parse(const struct pi_json *j, const char *merges_path, struct pi_vocab *v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *notes,
+                               struct pi_vocab *v, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_vocab_json_parse(const struct pi_json *j, const char *merges_path,
+                                 struct pi_vocab *v, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -11,13 +11,15 @@
 
 #define MAX_JSON_BYTES ((size_t)256 << 20)
 
-enum pi_code pi_json_parse(const char *text, size_t n, const char *where, json_t **root_out, struct pi_err *err)
+enum pi_code pi_json_parse(const char *text, size_t n, const char *where, json_t **root_out,
+                           struct pi_err *err)
 {
     json_error_t je;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je);
 
     if (root == NULL)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: line %d, column %d: %s", where, je.line, je.column, je.text);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: line %d, column %d: %s", where, je.line,
+                          je.column, je.text);
     if (!json_is_object(root)) {
         json_decref(root);
         return pi_err_set(err, PI_E_CORRUPT, "%s: not a JSON object", where);
@@ -36,7 +38,8 @@ bool pi_json_exists(const char *dir, const char *name)
     return ok;
 }
 
-enum pi_code pi_json_load(const char *dir, const char *name, bool optional, struct pi_json *out, struct pi_err *err)
+enum pi_code pi_json_load(const char *dir, const char *name, bool optional, struct pi_json *out,
+                          struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *text = NULL;
@@ -74,8 +77,8 @@ bool pi_json_has(const json_t *obj, const char *key)
     return v != NULL && !json_is_null(v);
 }
 
-enum pi_code pi_json_u32(const json_t *obj, const char *path, const char *key, uint32_t min, uint32_t max, uint32_t *out,
-                         struct pi_err *err)
+enum pi_code pi_json_u32(const json_t *obj, const char *path, const char *key, uint32_t min,
+                         uint32_t max, uint32_t *out, struct pi_err *err)
 {
     const json_t *v = json_object_get(obj, key);
     json_int_t i;
@@ -86,12 +89,14 @@ enum pi_code pi_json_u32(const json_t *obj, const char *path, const char *key, u
         return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no whole number", path, key);
     i = json_integer_value(v);
     if (i < (json_int_t)min || i > (json_int_t)max)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is %lld, outside %u to %u", path, key, (long long)i, min, max);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is %lld, outside %u to %u", path, key,
+                          (long long)i, min, max);
     *out = (uint32_t)i;
     return PI_OK;
 }
 
-enum pi_code pi_json_f32(const json_t *obj, const char *path, const char *key, double min, double max, float *out, struct pi_err *err)
+enum pi_code pi_json_f32(const json_t *obj, const char *path, const char *key, double min,
+                         double max, float *out, struct pi_err *err)
 {
     const json_t *v = json_object_get(obj, key);
     double d;
@@ -102,12 +107,14 @@ enum pi_code pi_json_f32(const json_t *obj, const char *path, const char *key, d
         return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no number", path, key);
     d = json_number_value(v);
     if (!(d >= min && d <= max))
-        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is %g, outside %g to %g", path, key, d, min, max);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is %g, outside %g to %g", path, key, d,
+                          min, max);
     *out = (float)d;
     return PI_OK;
 }
 
-enum pi_code pi_json_bool(const json_t *obj, const char *path, const char *key, bool *out, struct pi_err *err)
+enum pi_code pi_json_bool(const json_t *obj, const char *path, const char *key, bool *out,
+                          struct pi_err *err)
 {
     const json_t *v = json_object_get(obj, key);
 
@@ -119,7 +126,8 @@ enum pi_code pi_json_bool(const json_t *obj, const char *path, const char *key, 
     return PI_OK;
 }
 
-enum pi_code pi_json_string(const json_t *obj, const char *path, const char *key, const char **out, struct pi_err *err)
+enum pi_code pi_json_string(const json_t *obj, const char *path, const char *key, const char **out,
+                            struct pi_err *err)
 {
     const json_t *v = json_object_get(obj, key);
 

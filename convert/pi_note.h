@@ -10,6 +10,7 @@ struct pi_notes {
 };
 
 /* One line, cut at 1 KB; notes may be NULL. */
-void pi_note(const struct pi_notes *notes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void pi_note(const struct pi_notes *notes, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -23,12 +23,15 @@ struct dtype {
 };
 
 static const struct dtype dtypes[] = {
-    {"F32", 4, true, PI_TYPE_F32},        {"F16", 2, true, PI_TYPE_F16},        {"BF16", 2, true, PI_TYPE_BF16},
-    {"F64", 8, false, PI_TYPE_F64},       {"I64", 8, false, PI_TYPE_I64},       {"I32", 4, false, PI_TYPE_I32},
-    {"I16", 2, false, PI_TYPE_I16},       {"I8", 1, false, PI_TYPE_I8},         {"U8", 1, false, PI_TYPE_COUNT},
-    {"U16", 2, false, PI_TYPE_COUNT},     {"U32", 4, false, PI_TYPE_COUNT},     {"U64", 8, false, PI_TYPE_COUNT},
-    {"BOOL", 1, false, PI_TYPE_COUNT},    {"F8_E4M3", 1, false, PI_TYPE_COUNT}, {"F8_E5M2", 1, false, PI_TYPE_COUNT},
-    {"F8_E8M0", 1, false, PI_TYPE_COUNT}, {"C64", 8, false, PI_TYPE_COUNT},
+    {"F32", 4, true, PI_TYPE_F32},        {"F16", 2, true, PI_TYPE_F16},
+    {"BF16", 2, true, PI_TYPE_BF16},      {"F64", 8, false, PI_TYPE_F64},
+    {"I64", 8, false, PI_TYPE_I64},       {"I32", 4, false, PI_TYPE_I32},
+    {"I16", 2, false, PI_TYPE_I16},       {"I8", 1, false, PI_TYPE_I8},
+    {"U8", 1, false, PI_TYPE_COUNT},      {"U16", 2, false, PI_TYPE_COUNT},
+    {"U32", 4, false, PI_TYPE_COUNT},     {"U64", 8, false, PI_TYPE_COUNT},
+    {"BOOL", 1, false, PI_TYPE_COUNT},    {"F8_E4M3", 1, false, PI_TYPE_COUNT},
+    {"F8_E5M2", 1, false, PI_TYPE_COUNT}, {"F8_E8M0", 1, false, PI_TYPE_COUNT},
+    {"C64", 8, false, PI_TYPE_COUNT},
 };
 
 static const struct dtype *find_dtype(const char *name)
@@ -56,29 +59,35 @@ static bool read_numbers(const json_t *v, uint64_t *out, size_t max, size_t *n_o
     return true;
 }
 
-static enum pi_code read_shape(const json_t *v, const char *path, struct pi_src_tensor *t, uint64_t *n_elems, struct pi_err *err)
+static enum pi_code read_shape(const json_t *v, const char *path, struct pi_src_tensor *t,
+                               uint64_t *n_elems, struct pi_err *err)
 {
     size_t n = 0;
 
     if (json_array_size(v) > PI_SRC_MAX_DIMS)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: tensor %s has %zu dimensions, at most %d are known", path, t->name,
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: tensor %s has %zu dimensions, at most %d are known", path, t->name,
                           json_array_size(v), PI_SRC_MAX_DIMS);
     if (!read_numbers(v, t->dim, PI_SRC_MAX_DIMS, &n))
-        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: \"shape\" is no list of sizes", path, t->name);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: \"shape\" is no list of sizes", path,
+                          t->name);
     t->n_dims = (uint32_t)n;
     *n_elems = 1;
     for (size_t i = 0; i < PI_SRC_MAX_DIMS; i++) {
         if (i >= n)
             t->dim[i] = 1;
         else if (!pi_size_mul(*n_elems, t->dim[i], n_elems))
-            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: the product of its shape does not fit 64 bits", path, t->name);
+            return pi_err_set(err, PI_E_CORRUPT,
+                              "%s: tensor %s: the product of its shape does not fit 64 bits", path,
+                              t->name);
     }
     return PI_OK;
 }
 
 /* One entry of the header; data begins at base and holds n_data bytes. */
-static enum pi_code read_entry(const char *name, const json_t *v, const char *path, const uint8_t *base, uint64_t n_data,
-                               struct pi_src_tensor *t, struct pi_err *err)
+static enum pi_code read_entry(const char *name, const json_t *v, const char *path,
+                               const uint8_t *base, uint64_t n_data, struct pi_src_tensor *t,
+                               struct pi_err *err)
 {
     const char *dtype_name = json_string_value(json_object_get(v, "dtype"));
     const struct dtype *d;
@@ -89,18 +98,24 @@ static enum pi_code read_entry(const char *name, const json_t *v, const char *pa
         return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: no \"dtype\"", path, name);
     d = find_dtype(dtype_name);
     if (d == NULL)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: tensor %s: unknown dtype %.32s (supported: " PI_SRC_DTYPES ")", path, name,
-                          dtype_name);
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: tensor %s: unknown dtype %.32s (supported: " PI_SRC_DTYPES ")", path,
+                          name, dtype_name);
     if (read_shape(json_object_get(v, "shape"), path, t, &n_elems, err) != PI_OK)
         return err->code;
     if (!read_numbers(json_object_get(v, "data_offsets"), at, 2, &n) || n != 2)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: \"data_offsets\" is no pair of offsets", path, name);
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tensor %s: \"data_offsets\" is no pair of offsets", path, name);
     if (at[1] < at[0] || at[1] > n_data)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: bytes %llu to %llu do not lie in the file's %llu bytes of data", path, name,
-                          (unsigned long long)at[0], (unsigned long long)at[1], (unsigned long long)n_data);
+        return pi_err_set(
+            err, PI_E_CORRUPT,
+            "%s: tensor %s: bytes %llu to %llu do not lie in the file's %llu bytes of data", path,
+            name, (unsigned long long)at[0], (unsigned long long)at[1], (unsigned long long)n_data);
     if (!pi_size_mul(n_elems, d->bytes, &need) || need != at[1] - at[0])
-        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s: %llu elements of %s do not take the %llu bytes given", path, name,
-                          (unsigned long long)n_elems, d->name, (unsigned long long)(at[1] - at[0]));
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tensor %s: %llu elements of %s do not take the %llu bytes given",
+                          path, name, (unsigned long long)n_elems, d->name,
+                          (unsigned long long)(at[1] - at[0]));
     t->dtype = d->name;
     t->readable = d->readable;
     t->type = d->type;
@@ -111,7 +126,8 @@ static enum pi_code read_entry(const char *name, const json_t *v, const char *pa
 
 static int by_place(const void *pa, const void *pb)
 {
-    const struct pi_src_tensor *a = *(const struct pi_src_tensor *const *)pa, *b = *(const struct pi_src_tensor *const *)pb;
+    const struct pi_src_tensor *a = *(const struct pi_src_tensor *const *)pa,
+                               *b = *(const struct pi_src_tensor *const *)pb;
 
     if (a->data != b->data)
         return a->data < b->data ? -1 : 1;
@@ -119,8 +135,8 @@ static int by_place(const void *pa, const void *pb)
 }
 
 /* Tensors from first on tile the file's data: no overlap, no hole, nothing behind. */
-static enum pi_code check_tiling(const struct pi_source *src, size_t first, const uint8_t *base, uint64_t n_data, const char *path,
-                                 struct pi_err *err)
+static enum pi_code check_tiling(const struct pi_source *src, size_t first, const uint8_t *base,
+                                 uint64_t n_data, const char *path, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_src_tensor **order = NULL;
@@ -133,7 +149,8 @@ static enum pi_code check_tiling(const struct pi_source *src, size_t first, cons
     qsort(order, n, sizeof(*order), by_place);
     for (size_t i = 0; i < n; i++) {
         if (order[i]->data < at)
-            PI_FAIL(err, PI_E_CORRUPT, "%s: tensors %s and %s overlap", path, order[i - 1]->name, order[i]->name);
+            PI_FAIL(err, PI_E_CORRUPT, "%s: tensors %s and %s overlap", path, order[i - 1]->name,
+                    order[i]->name);
         if (order[i]->data > at)
             PI_FAIL(err, PI_E_CORRUPT, "%s: %llu bytes before tensor %s belong to no tensor", path,
                     (unsigned long long)(order[i]->data - at), order[i]->name);
@@ -147,7 +164,8 @@ out:
     return rc;
 }
 
-static enum pi_code read_length(const uint8_t *data, size_t size, const char *path, uint64_t *n_out, struct pi_err *err)
+static enum pi_code read_length(const uint8_t *data, size_t size, const char *path, uint64_t *n_out,
+                                struct pi_err *err)
 {
     uint64_t n = 0;
 
@@ -156,14 +174,18 @@ static enum pi_code read_length(const uint8_t *data, size_t size, const char *pa
     for (int i = 7; i >= 0; i--)
         n = n << 8 | data[i];
     if (n > size - 8)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: a header of %llu bytes does not fit a file of %zu", path, (unsigned long long)n, size);
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: a header of %llu bytes does not fit a file of %zu", path,
+                          (unsigned long long)n, size);
     if (n > MAX_HEADER_BYTES || n < 2 || data[8] != '{')
-        return pi_err_set(err, PI_E_CORRUPT, "%s: a header of %llu bytes that is no JSON object", path, (unsigned long long)n);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: a header of %llu bytes that is no JSON object",
+                          path, (unsigned long long)n);
     *n_out = n;
     return PI_OK;
 }
 
-enum pi_code pi_safetensors_parse(const uint8_t *data, size_t size, const char *path, struct pi_source *src, struct pi_err *err)
+enum pi_code pi_safetensors_parse(const uint8_t *data, size_t size, const char *path,
+                                  struct pi_source *src, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_err local;
@@ -179,7 +201,8 @@ enum pi_code pi_safetensors_parse(const uint8_t *data, size_t size, const char *
     base = data + 8 + n_header;
     n_data = size - 8 - n_header;
     PI_TRY(pi_json_parse((const char *)data + 8, (size_t)n_header, path, &root, err));
-    PI_TRY(pi_grow_array(&src->t, &src->cap, src->n + json_object_size(root), sizeof(*src->t), err));
+    PI_TRY(
+        pi_grow_array(&src->t, &src->cap, src->n + json_object_size(root), sizeof(*src->t), err));
     json_object_foreach(root, name, v)
     {
         struct pi_src_tensor *t = &src->t[src->n];
@@ -215,7 +238,8 @@ enum pi_code pi_source_sort(struct pi_source *src, struct pi_err *err)
         qsort(src->t, src->n, sizeof(*src->t), by_name);
     for (size_t i = 1; i < src->n; i++)
         if (strcmp(src->t[i - 1].name, src->t[i].name) == 0)
-            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is also in %s", src->t[i].path, src->t[i].name, src->t[i - 1].path);
+            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is also in %s", src->t[i].path,
+                              src->t[i].name, src->t[i - 1].path);
     return PI_OK;
 }
 
@@ -240,7 +264,8 @@ static enum pi_code add_file(struct pi_source *src, const char *path, struct pi_
 {
     struct pi_map m = {0};
 
-    if (pi_grow_array(&src->maps, &src->cap_maps, src->n_maps + 1, sizeof(*src->maps), err) != PI_OK)
+    if (pi_grow_array(&src->maps, &src->cap_maps, src->n_maps + 1, sizeof(*src->maps), err) !=
+        PI_OK)
         return PI_E_NOMEM;
     enum pi_code rc = pi_map_open(path, &m, err);
     if (rc != PI_OK)
@@ -249,13 +274,15 @@ static enum pi_code add_file(struct pi_source *src, const char *path, struct pi_
     return pi_safetensors_parse(m.data, m.size, m.path, src, err);
 }
 
-static enum pi_code add_shard(struct pi_source *src, const char *dir, const char *file, const char *index, struct pi_err *err)
+static enum pi_code add_shard(struct pi_source *src, const char *dir, const char *file,
+                              const char *index, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
     if (*file == '\0' || strchr(file, '/') != NULL)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no name of a shard in the same folder", index, file);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no name of a shard in the same folder",
+                          index, file);
     path = pi_asprintf(err, "%s/%s", dir, file);
     if (path == NULL)
         return PI_E_NOMEM;
@@ -275,7 +302,8 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* Every tensor of the index lies in the shard that it names. */
-static enum pi_code check_index(const struct pi_source *src, const json_t *map, const char *index, struct pi_err *err)
+static enum pi_code check_index(const struct pi_source *src, const json_t *map, const char *index,
+                                struct pi_err *err)
 {
     const char *name;
     json_t *v;
@@ -287,7 +315,8 @@ static enum pi_code check_index(const struct pi_source *src, const json_t *map, 
 
         (void)snprintf(want, sizeof(want), "/%.1024s", json_string_value(v));
         if (t == NULL || !ends_with(t->path, want))
-            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %.200s is not in %.200s", index, name, json_string_value(v));
+            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %.200s is not in %.200s", index, name,
+                              json_string_value(v));
     }
     return PI_OK;
 }
@@ -347,8 +376,10 @@ enum pi_code pi_safetensors_open(const char *path, struct pi_source *out, struct
     } else if (pi_json_exists(path, "model.safetensors.index.json")) {
         PI_TRY(open_sharded(path, &src, err));
     } else {
-        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: neither model.safetensors nor model.safetensors.index.json in it%s", path,
-                pi_json_exists(path, "pytorch_model.bin") ? "; PyTorch .bin files are not read" : "");
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: neither model.safetensors nor model.safetensors.index.json in it%s", path,
+                pi_json_exists(path, "pytorch_model.bin") ? "; PyTorch .bin files are not read"
+                                                          : "");
     }
     *out = src;
     src = (struct pi_source){0};

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define PI_SRC_MAX_DIMS 8
-#define PI_SRC_DTYPES "F32, F16, BF16"
+#define PI_SRC_DTYPES   "F32, F16, BF16"
 
 struct pi_src_tensor {
     char *name;        /* owned */
@@ -40,12 +40,13 @@ struct pi_source {
 
 /* A directory, or one .safetensors file. PI_E_IO (a missing shard is named), PI_E_CORRUPT (file, tensor, figures), PI_E_UNSUPPORTED (no safetensors in the
  * directory: what else lies there is named), PI_E_NOMEM. *out must be zeroed. */
-enum pi_code pi_safetensors_open(const char *path, struct pi_source *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_safetensors_open(const char *path, struct pi_source *out,
+                                 struct pi_err *err) PI_MUST_CHECK;
 
 /* Checks the bytes of one file and appends its tensors (unsorted); path is for messages and must live as long as the source. For
  * pi_safetensors_open() and tests. */
-enum pi_code pi_safetensors_parse(const uint8_t *data, size_t size, const char *path, struct pi_source *src,
-                                  struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_safetensors_parse(const uint8_t *data, size_t size, const char *path,
+                                  struct pi_source *src, struct pi_err *err) PI_MUST_CHECK;
 
 /* Sorts by name and refuses double names. */
 enum pi_code pi_source_sort(struct pi_source *src, struct pi_err *err) PI_MUST_CHECK;

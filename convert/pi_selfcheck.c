@@ -2,7 +2,8 @@
 
 #include "convert/pi_selfcheck.h"
 
-enum pi_code pi_selfcheck_hf(const struct pi_selfcheck *k, const struct pi_hf_config *c, const struct pi_source *src, struct pi_err *err)
+enum pi_code pi_selfcheck_hf(const struct pi_selfcheck *k, const struct pi_hf_config *c,
+                             const struct pi_source *src, struct pi_err *err)
 {
     (void)k;
     (void)c;
@@ -11,7 +12,8 @@ enum pi_code pi_selfcheck_hf(const struct pi_selfcheck *k, const struct pi_hf_co
     return PI_OK;
 }
 
-enum pi_code pi_selfcheck_gguf(const struct pi_selfcheck *k, const char *source, const char *act_override, struct pi_err *err)
+enum pi_code pi_selfcheck_gguf(const struct pi_selfcheck *k, const char *source,
+                               const char *act_override, struct pi_err *err)
 {
     (void)k;
     (void)source;

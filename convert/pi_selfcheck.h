@@ -16,8 +16,8 @@
 #include "convert/pi_write_model.h"
 
 struct pi_selfcheck {
-    const char *target; /* where the finished file can be read */
-    const char *output; /* what it will be called, for messages */
+    const char *target;         /* where the finished file can be read */
+    const char *output;         /* what it will be called, for messages */
     const struct pi_plan *plan; /* its types */
     struct pi_pool *pool;
     const struct pi_notes *notes;
@@ -25,8 +25,9 @@ struct pi_selfcheck {
 };
 
 /* PI_E_SELFCHECK with the measure and its limit; PI_E_NOMEM. A model that predicts the text no better than chance gets a note. */
-enum pi_code pi_selfcheck_hf(const struct pi_selfcheck *k, const struct pi_hf_config *c, const struct pi_source *src,
-                             struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_selfcheck_gguf(const struct pi_selfcheck *k, const char *source, const char *act_override, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_selfcheck_hf(const struct pi_selfcheck *k, const struct pi_hf_config *c,
+                             const struct pi_source *src, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_selfcheck_gguf(const struct pi_selfcheck *k, const char *source,
+                               const char *act_override, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

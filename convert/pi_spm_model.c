@@ -9,11 +9,32 @@
 #include <math.h>
 #include <string.h>
 
-enum { MODEL_PIECES = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
-enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
-enum { TRAINER_MODEL_TYPE = 3, TRAINER_UNK = 40, TRAINER_BOS = 41, TRAINER_EOS = 42, TRAINER_PAD = 43 };
-enum { NORM_CHARSMAP = 2, NORM_DUMMY_PREFIX = 3, NORM_EXTRA_SPACES = 4 };
-enum { MODEL_TYPE_UNIGRAM = 1, MODEL_TYPE_BPE = 2 };
+enum {
+    MODEL_PIECES = 1,
+    MODEL_TRAINER = 2,
+    MODEL_NORMALIZER = 3
+};
+enum {
+    PIECE_TEXT = 1,
+    PIECE_SCORE = 2,
+    PIECE_TYPE = 3
+};
+enum {
+    TRAINER_MODEL_TYPE = 3,
+    TRAINER_UNK = 40,
+    TRAINER_BOS = 41,
+    TRAINER_EOS = 42,
+    TRAINER_PAD = 43
+};
+enum {
+    NORM_CHARSMAP = 2,
+    NORM_DUMMY_PREFIX = 3,
+    NORM_EXTRA_SPACES = 4
+};
+enum {
+    MODEL_TYPE_UNIGRAM = 1,
+    MODEL_TYPE_BPE = 2
+};
 
 struct pb {
     const uint8_t *p, *end;
@@ -21,7 +42,7 @@ struct pb {
 
 struct field {
     uint32_t number, wire;
-    uint64_t value; /* varint, or the bits of a fixed one */
+    uint64_t value;  /* varint, or the bits of a fixed one */
     struct pb bytes; /* length-delimited */
 };
 
@@ -81,12 +102,15 @@ static bool read_field(struct pb *b, struct field *f)
     }
 }
 
-static enum pi_code broken(const char *path, const uint8_t *base, const struct pb *b, struct pi_err *err)
+static enum pi_code broken(const char *path, const uint8_t *base, const struct pb *b,
+                           struct pi_err *err)
 {
-    return pi_err_set(err, PI_E_CORRUPT, "%s: no SentencePiece model: broken field before byte %zu", path, (size_t)(b->p - base));
+    return pi_err_set(err, PI_E_CORRUPT, "%s: no SentencePiece model: broken field before byte %zu",
+                      path, (size_t)(b->p - base));
 }
 
-static enum pi_code read_piece(struct pb b, const uint8_t *base, const char *path, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code read_piece(struct pb b, const uint8_t *base, const char *path,
+                               struct pi_vocab *v, struct pi_err *err)
 {
     struct field f;
     struct pb text = {base, base};
@@ -104,9 +128,10 @@ static enum pi_code read_piece(struct pb b, const uint8_t *base, const char *pat
             type = f.value;
     }
     if (type < PI_TOKEN_NORMAL || type > PI_TOKEN_BYTE || !isfinite(score))
-        return pi_err_set(err, PI_E_CORRUPT, "%s: piece %zu has type %llu and score %g", path, v->n, (unsigned long long)type,
-                          (double)score);
-    return pi_vocab_set(v, path, v->n, (const char *)text.p, (size_t)(text.end - text.p), score, (enum pi_token_type)type, err);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: piece %zu has type %llu and score %g", path, v->n,
+                          (unsigned long long)type, (double)score);
+    return pi_vocab_set(v, path, v->n, (const char *)text.p, (size_t)(text.end - text.p), score,
+                        (enum pi_token_type)type, err);
 }
 
 /* An int32 of a protocol buffer: negative ones are sign-extended to 64 bits. */
@@ -117,7 +142,8 @@ static int64_t as_id(uint64_t value)
     return id < 0 ? -1 : id;
 }
 
-static enum pi_code read_trainer(struct pb b, const uint8_t *base, const char *path, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code read_trainer(struct pb b, const uint8_t *base, const char *path,
+                                 struct pi_vocab *v, struct pi_err *err)
 {
     struct field f;
     uint64_t model_type = MODEL_TYPE_UNIGRAM;
@@ -139,12 +165,14 @@ static enum pi_code read_trainer(struct pb b, const uint8_t *base, const char *p
             v->pad = as_id(f.value);
     }
     if (model_type != MODEL_TYPE_BPE)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: a SentencePiece model of type %s is not supported (supported: BPE)", path,
-                          model_type == MODEL_TYPE_UNIGRAM ? "unigram" : "word or character");
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: a SentencePiece model of type %s is not supported (supported: BPE)",
+                          path, model_type == MODEL_TYPE_UNIGRAM ? "unigram" : "word or character");
     return PI_OK;
 }
 
-static enum pi_code read_normalizer(struct pb b, const uint8_t *base, const char *path, const struct pi_notes *notes, struct pi_vocab *v,
+static enum pi_code read_normalizer(struct pb b, const uint8_t *base, const char *path,
+                                    const struct pi_notes *notes, struct pi_vocab *v,
                                     struct pi_err *err)
 {
     struct field f;
@@ -161,13 +189,15 @@ static enum pi_code read_normalizer(struct pb b, const uint8_t *base, const char
             extra = f.value != 0;
     }
     if (charsmap || extra)
-        pi_note(notes, "%s: its text normalisation (%s) is not applied: unusual characters and runs of spaces may get other tokens", path,
-                charsmap ? "a character map" : "removal of extra spaces");
+        pi_note(
+            notes,
+            "%s: its text normalisation (%s) is not applied: unusual characters and runs of spaces may get other tokens",
+            path, charsmap ? "a character map" : "removal of extra spaces");
     return PI_OK;
 }
 
-enum pi_code pi_spm_parse(const uint8_t *data, size_t n, const char *path, const struct pi_notes *notes, struct pi_vocab *v,
-                          struct pi_err *err)
+enum pi_code pi_spm_parse(const uint8_t *data, size_t n, const char *path,
+                          const struct pi_notes *notes, struct pi_vocab *v, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pb b = {data, data + n};

@@ -19,7 +19,8 @@ static const struct {
 } known_splits[] = {
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
      "llama-bpe"},
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", "qwen2"},
+    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     "qwen2"},
 };
 
 struct split { /* what a chain of pre-tokenisers is made of */
@@ -66,15 +67,18 @@ static void look_at_pre(const json_t *o, struct split *s)
     } else if (strcmp(type, "Punctuation") == 0) {
         s->punctuation = true;
     } else if (strcmp(type, "Digits") == 0) {
-        s->digits_single = s->digits_single || json_is_true(json_object_get(o, "individual_digits"));
+        s->digits_single =
+            s->digits_single || json_is_true(json_object_get(o, "individual_digits"));
     } else {
         s->unknown = type;
     }
 }
 
-static enum pi_code recognise_split(const struct pi_json *j, const char **pre_out, struct pi_err *err)
+static enum pi_code recognise_split(const struct pi_json *j, const char **pre_out,
+                                    struct pi_err *err)
 {
-    const json_t *pre = json_object_get(j->root, "pre_tokenizer"), *list = json_object_get(pre, "pretokenizers");
+    const json_t *pre = json_object_get(j->root, "pre_tokenizer"),
+                 *list = json_object_get(pre, "pretokenizers");
     struct split s = {0};
 
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -82,8 +86,8 @@ static enum pi_code recognise_split(const struct pi_json *j, const char **pre_ou
     if (list == NULL)
         look_at_pre(pre, &s);
     if (s.unknown != NULL || !s.byte_level)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: pre-tokeniser \"%.200s\" is not supported", j->path,
-                          s.unknown != NULL ? s.unknown : "(not byte-level)");
+        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: pre-tokeniser \"%.200s\" is not supported",
+                          j->path, s.unknown != NULL ? s.unknown : "(not byte-level)");
     if (s.pre != NULL)
         *pre_out = s.pre;
     else if (s.punctuation && s.digits_three)
@@ -93,20 +97,24 @@ static enum pi_code recognise_split(const struct pi_json *j, const char **pre_ou
     else if (s.regex && !s.punctuation && !s.digits_three)
         *pre_out = "gpt-2";
     else
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: this chain of pre-tokenisers is not supported", j->path);
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: this chain of pre-tokenisers is not supported", j->path);
     return PI_OK;
 }
 
-static enum pi_code read_merge(const struct pi_json *j, struct pi_vocab *v, const json_t *m, struct pi_err *err)
+static enum pi_code read_merge(const struct pi_json *j, struct pi_vocab *v, const json_t *m,
+                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
+    const char *a = json_string_value(json_array_get(m, 0)),
+               *b = json_string_value(json_array_get(m, 1));
     char *joined = NULL;
 
     if (json_is_string(m))
         return pi_vocab_add_merge(v, j->path, json_string_value(m), json_string_length(m), err);
     if (a == NULL || b == NULL || json_array_size(m) != 2)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: merge %zu is no pair of parts", j->path, v->n_merges);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: merge %zu is no pair of parts", j->path,
+                          v->n_merges);
     joined = pi_asprintf(err, "%s %s", a, b);
     if (joined == NULL)
         return PI_E_NOMEM;
@@ -116,7 +124,8 @@ out:
     return rc;
 }
 
-static enum pi_code read_vocab(const struct pi_json *j, const json_t *vocab, struct pi_vocab *v, struct pi_err *err)
+static enum pi_code read_vocab(const struct pi_json *j, const json_t *vocab, struct pi_vocab *v,
+                               struct pi_err *err)
 {
     const char *text;
     json_t *id;
@@ -127,7 +136,8 @@ static enum pi_code read_vocab(const struct pi_json *j, const json_t *vocab, str
     {
         if (!json_is_integer(id) || json_integer_value(id) < 0)
             return pi_err_set(err, PI_E_CORRUPT, "%s: token \"%.60s\" has no id", j->path, text);
-        enum pi_code rc = pi_vocab_set(v, j->path, (uint64_t)json_integer_value(id), text, strlen(text), 0.0f, PI_TOKEN_NORMAL, err);
+        enum pi_code rc = pi_vocab_set(v, j->path, (uint64_t)json_integer_value(id), text,
+                                       strlen(text), 0.0f, PI_TOKEN_NORMAL, err);
         if (rc != PI_OK)
             return rc;
     }
@@ -145,8 +155,10 @@ static enum pi_code read_added(const struct pi_json *j, struct pi_vocab *v, stru
         enum pi_token_type type = special ? PI_TOKEN_CONTROL : PI_TOKEN_USER;
 
         if (text == NULL || !json_is_integer(id) || json_integer_value(id) < 0)
-            return pi_err_set(err, PI_E_CORRUPT, "%s: added token %zu has no text or no id", j->path, i);
-        enum pi_code rc = pi_vocab_set(v, j->path, (uint64_t)json_integer_value(id), text, strlen(text), 0.0f, type, err);
+            return pi_err_set(err, PI_E_CORRUPT, "%s: added token %zu has no text or no id",
+                              j->path, i);
+        enum pi_code rc = pi_vocab_set(v, j->path, (uint64_t)json_integer_value(id), text,
+                                       strlen(text), 0.0f, type, err);
         if (rc != PI_OK)
             return rc;
     }
@@ -154,7 +166,8 @@ static enum pi_code read_added(const struct pi_json *j, struct pi_vocab *v, stru
 }
 
 /* SentencePiece joins the pair whose result scores highest; here the pair of lowest rank. So a piece scores by the first merge that makes it. */
-static enum pi_code score_by_merges(const struct pi_json *j, struct pi_vocab *v, const json_t *vocab, struct pi_err *err)
+static enum pi_code score_by_merges(const struct pi_json *j, struct pi_vocab *v,
+                                    const json_t *vocab, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *piece = NULL;
@@ -164,12 +177,14 @@ static enum pi_code score_by_merges(const struct pi_json *j, struct pi_vocab *v,
         const json_t *id;
 
         free(piece);
-        piece = space == NULL ? NULL : pi_asprintf(err, "%.*s%s", (int)(space - text), text, space + 1);
+        piece =
+            space == NULL ? NULL : pi_asprintf(err, "%.*s%s", (int)(space - text), text, space + 1);
         if (piece == NULL)
             PI_FAIL(err, PI_E_NOMEM, "%s: merge %zu", j->path, m);
         id = json_object_get(vocab, piece);
         if (id == NULL)
-            PI_FAIL(err, PI_E_CORRUPT, "%s: merge %zu makes \"%.60s\", which is no token", j->path, m, piece);
+            PI_FAIL(err, PI_E_CORRUPT, "%s: merge %zu makes \"%.60s\", which is no token", j->path,
+                    m, piece);
         if (v->t[json_integer_value(id)].score >= 0.0f)
             v->t[json_integer_value(id)].score = -(float)(m + 1);
     }
@@ -192,7 +207,8 @@ out:
 
 static bool has_prepend(const json_t *root)
 {
-    const json_t *norm = json_object_get(root, "normalizer"), *list = json_object_get(norm, "normalizers");
+    const json_t *norm = json_object_get(root, "normalizer"),
+                 *list = json_object_get(norm, "normalizers");
     const json_t *pre = json_object_get(root, "pre_tokenizer");
     const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
 
@@ -203,7 +219,8 @@ static bool has_prepend(const json_t *root)
         return true;
     if (strcmp(type_of(pre), "Metaspace") != 0)
         return false;
-    return scheme != NULL ? strcmp(scheme, "never") != 0 : !json_is_false(json_object_get(pre, "add_prefix_space"));
+    return scheme != NULL ? strcmp(scheme, "never") != 0
+                          : !json_is_false(json_object_get(pre, "add_prefix_space"));
 }
 
 /* Does the post-processor put a special token in front? Then a BOS is wanted even where no key says so. */
@@ -215,19 +232,24 @@ static bool template_begins_special(const json_t *post)
         if (template_begins_special(json_array_get(list, i)))
             return true;
     return strcmp(type_of(post), "TemplateProcessing") == 0 &&
-           json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken") != NULL;
+           json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken") !=
+               NULL;
 }
 
-enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *notes, struct pi_vocab *v, struct pi_err *err)
+enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *notes,
+                               struct pi_vocab *v, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const json_t *model = json_object_get(j->root, "model"), *vocab = json_object_get(model, "vocab");
+    const json_t *model = json_object_get(j->root, "model"),
+                 *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     const char *unk = json_string_value(json_object_get(model, "unk_token"));
 
     v->bos = v->eos = v->eot = v->unk = v->pad = -1;
     if (strcmp(type_of(model), "BPE") != 0 && !(*type_of(model) == '\0' && json_is_array(merges)))
-        PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tokenizer model \"%.40s\" is not supported (supported: BPE)", j->path, type_of(model));
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: tokenizer model \"%.40s\" is not supported (supported: BPE)", j->path,
+                type_of(model));
     v->spm = json_is_true(json_object_get(model, "byte_fallback"));
     v->pre = "default";
     if (!v->spm)
@@ -240,7 +262,9 @@ enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *n
         PI_TRY(read_merge(j, v, json_array_get(merges, i), err));
     if (v->spm) {
         PI_TRY(score_by_merges(j, v, vocab, err));
-        pi_note(notes, "%s: no tokenizer.model: SentencePiece scores are taken from the order of merges", j->path);
+        pi_note(notes,
+                "%s: no tokenizer.model: SentencePiece scores are taken from the order of merges",
+                j->path);
     }
     if (unk != NULL)
         v->unk = pi_vocab_find(v, unk);
@@ -251,7 +275,8 @@ out:
     return rc;
 }
 
-enum pi_code pi_vocab_json_parse(const struct pi_json *j, const char *merges_path, struct pi_vocab *v, struct pi_err *err)
+enum pi_code pi_vocab_json_parse(const struct pi_json *j, const char *merges_path,
+                                 struct pi_vocab *v, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *text = NULL;

@@ -9,21 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, const char *text, size_t n, float score,
-                          enum pi_token_type type, struct pi_err *err)
+enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, const char *text,
+                          size_t n, float score, enum pi_token_type type, struct pi_err *err)
 {
     struct pi_vocab_token *t;
     char *copy;
 
     if (id >= PI_MAX_VOCAB)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: token id %" PRIu64 " is above %u", where, id, PI_MAX_VOCAB - 1);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: token id %" PRIu64 " is above %u", where, id,
+                          PI_MAX_VOCAB - 1);
     if (pi_grow_array(&v->t, &v->cap, (size_t)id + 1, sizeof(*v->t), err) != PI_OK)
         return PI_E_NOMEM;
     if (v->n <= id)
         v->n = (size_t)id + 1;
     t = &v->t[id];
     if (t->text != NULL && (t->n != n || memcmp(t->text, text, n) != 0))
-        return pi_err_set(err, PI_E_CORRUPT, "%s: tokens \"%.40s\" and \"%.40s\" have one id, %" PRIu64, where, t->text, text, id);
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tokens \"%.40s\" and \"%.40s\" have one id, %" PRIu64, where,
+                          t->text, text, id);
     copy = pi_strndup(text, n, err);
     if (copy == NULL)
         return PI_E_NOMEM;
@@ -32,16 +35,18 @@ enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, co
     return PI_OK;
 }
 
-enum pi_code pi_vocab_add_merge(struct pi_vocab *v, const char *where, const char *text, size_t n, struct pi_err *err)
+enum pi_code pi_vocab_add_merge(struct pi_vocab *v, const char *where, const char *text, size_t n,
+                                struct pi_err *err)
 {
     const char *space = memchr(text, ' ', n);
     size_t left = space != NULL ? (size_t)(space - text) : 0;
     char *copy;
 
     if (left == 0 || left + 1 >= n || memchr(space + 1, ' ', n - left - 1) != NULL)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: merge %zu is no pair of parts: \"%.*s\"", where, v->n_merges, (int)(n < 60 ? n : 60),
-                          text);
-    if (pi_grow_array(&v->merges, &v->cap_merges, v->n_merges + 1, sizeof(*v->merges), err) != PI_OK)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: merge %zu is no pair of parts: \"%.*s\"", where,
+                          v->n_merges, (int)(n < 60 ? n : 60), text);
+    if (pi_grow_array(&v->merges, &v->cap_merges, v->n_merges + 1, sizeof(*v->merges), err) !=
+        PI_OK)
         return PI_E_NOMEM;
     copy = pi_strndup(text, n, err);
     if (copy == NULL)
@@ -75,7 +80,8 @@ enum pi_code pi_vocab_fit(struct pi_vocab *v, size_t n, size_t *n_dropped, struc
         int k = snprintf(text, sizeof(text), "[PAD%zu]", i);
         if (i < v->n && v->t[i].text != NULL)
             continue;
-        enum pi_code rc = pi_vocab_set(v, "vocabulary", i, text, (size_t)k, 0.0f, PI_TOKEN_UNUSED, err);
+        enum pi_code rc =
+            pi_vocab_set(v, "vocabulary", i, text, (size_t)k, 0.0f, PI_TOKEN_UNUSED, err);
         if (rc != PI_OK)
             return rc;
     }
@@ -85,7 +91,8 @@ enum pi_code pi_vocab_fit(struct pi_vocab *v, size_t n, size_t *n_dropped, struc
     return PI_OK;
 }
 
-static enum pi_code write_tokens(const struct pi_vocab *v, struct pi_gguf_writer *w, struct pi_err *err)
+static enum pi_code write_tokens(const struct pi_vocab *v, struct pi_gguf_writer *w,
+                                 struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_str *texts = NULL;

@@ -31,8 +31,8 @@ struct pi_vocab_token {
 };
 
 struct pi_vocab {
-    bool spm;        /* SentencePiece; else byte-level BPE */
-    const char *pre; /* static: "default", "gpt-2", "falcon", ... */
+    bool spm;                 /* SentencePiece; else byte-level BPE */
+    const char *pre;          /* static: "default", "gpt-2", "falcon", ... */
     struct pi_vocab_token *t; /* (n) by id */
     size_t n, cap;
     struct pi_str *merges; /* (n_merges) "a b" by rank; each .p owned */
@@ -43,15 +43,19 @@ struct pi_vocab {
 };
 
 /* Sets token id (growing the table; at most PI_MAX_VOCAB). PI_E_CORRUPT when another text has it already. */
-enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, const char *text, size_t n, float score,
-                          enum pi_token_type type, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, const char *text,
+                          size_t n, float score, enum pi_token_type type,
+                          struct pi_err *err) PI_MUST_CHECK;
 /* "a b": one space between two parts that hold none. */
-enum pi_code pi_vocab_add_merge(struct pi_vocab *v, const char *where, const char *text, size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_vocab_add_merge(struct pi_vocab *v, const char *where, const char *text, size_t n,
+                                struct pi_err *err) PI_MUST_CHECK;
 /* The id of a text, or -1. Linear. */
 int64_t pi_vocab_find(const struct pi_vocab *v, const char *text);
 /* Exactly n tokens: ids without text and those missing at the end become unused ones; ids from n on are dropped, *n_dropped counts them. */
-enum pi_code pi_vocab_fit(struct pi_vocab *v, size_t n, size_t *n_dropped, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_vocab_write(const struct pi_vocab *v, struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_vocab_fit(struct pi_vocab *v, size_t n, size_t *n_dropped,
+                          struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_vocab_write(const struct pi_vocab *v, struct pi_gguf_writer *w,
+                            struct pi_err *err) PI_MUST_CHECK;
 void pi_vocab_free(struct pi_vocab *v); /* accepts a zeroed one */
 
 #endif

@@ -11,12 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_ELEMS  ((uint64_t)1 << 17) /* elements of a chunk of plain rows */
-#define COLUMN_STEP  256u                /* columns taken at once of a matrix to transpose: whole blocks of every type */
-#define BATCH_BYTES  ((uint64_t)64 << 20) /* F32 and output buffers of the chunks converted side by side */
+#define CHUNK_ELEMS ((uint64_t)1 << 17) /* elements of a chunk of plain rows */
+#define COLUMN_STEP \
+    256u /* columns taken at once of a matrix to transpose: whole blocks of every type */
+#define BATCH_BYTES \
+    ((uint64_t)64 << 20) /* F32 and output buffers of the chunks converted side by side */
 #define MAX_BATCH    32u
 #define RAW_STEP     ((uint64_t)4 << 20)
-#define PIECE        4096u /* elements converted at once from unaligned data */
+#define PIECE        4096u    /* elements converted at once from unaligned data */
 #define F16_OVERFLOW 65520.0f /* from here on rounds to infinity */
 
 struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name, struct pi_err *err)
@@ -46,7 +48,8 @@ void pi_plan_free(struct pi_plan *p)
 /* ---- reading ---- */
 
 /* n elements at an address that need not be aligned; n and the pieces are whole blocks. */
-static void read_f32(const struct pi_cpu_type *k, enum pi_type type, const uint8_t *at, float *out, uint64_t n)
+static void read_f32(const struct pi_cpu_type *k, enum pi_type type, const uint8_t *at, float *out,
+                     uint64_t n)
 {
     _Alignas(16) uint8_t copy[PIECE * sizeof(float)];
     const struct pi_type_info *info = pi_type_info((uint32_t)type);
@@ -83,24 +86,30 @@ static uint64_t row_bytes(enum pi_type type, uint64_t n)
 }
 
 /* Rows [begin, end) of the target, F32, (end - begin, n_cols). Vectors with rotary heads are permuted within their one row. */
-static void read_plain(const struct pi_cpu *cpu, const struct pi_plan_tensor *t, uint64_t begin, uint64_t end, float *out)
+static void read_plain(const struct pi_cpu *cpu, const struct pi_plan_tensor *t, uint64_t begin,
+                       uint64_t end, float *out)
 {
     const struct pi_cpu_type *k = cpu->type[t->src_type];
     uint64_t stride = row_bytes(t->src_type, t->n_cols);
 
     if (t->n_dims == 1 && t->rot_heads > 0) {
         for (uint64_t i = 0; i < t->n_cols; i++)
-            read_f32(k, t->src_type, t->data + source_row(t, t->n_cols, i) * row_bytes(t->src_type, 1), out + i, 1);
+            read_f32(k, t->src_type,
+                     t->data + source_row(t, t->n_cols, i) * row_bytes(t->src_type, 1), out + i, 1);
         return;
     }
     for (uint64_t r = begin; r < end; r++)
-        read_f32(k, t->src_type, t->data + source_row(t, t->n_rows, r) * stride, out + (r - begin) * t->n_cols, t->n_cols);
+        read_f32(k, t->src_type, t->data + source_row(t, t->n_rows, r) * stride,
+                 out + (r - begin) * t->n_cols, t->n_cols);
 }
 
 /* The same of a transposed source: columns [begin, end) of its n_cols rows. begin is a multiple of COLUMN_STEP, end too or the last. */
-static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tensor *t, uint64_t begin, uint64_t end, float *out)
+static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tensor *t,
+                            uint64_t begin, uint64_t end, float *out)
 {
-    enum { ROWS = 16 };
+    enum {
+        ROWS = 16
+    };
     float tile[ROWS][COLUMN_STEP];
     const struct pi_cpu_type *k = cpu->type[t->src_type];
     uint64_t stride = row_bytes(t->src_type, t->n_rows), offset = row_bytes(t->src_type, begin);
@@ -115,12 +124,14 @@ static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tenso
     }
 }
 
-enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out, struct pi_err *err)
+enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out,
+                         struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_cpu *cpu = NULL;
     float *step = NULL;
-    uint64_t begin = row - row % COLUMN_STEP, end = begin + COLUMN_STEP < t->n_rows ? begin + COLUMN_STEP : t->n_rows;
+    uint64_t begin = row - row % COLUMN_STEP,
+             end = begin + COLUMN_STEP < t->n_rows ? begin + COLUMN_STEP : t->n_rows;
 
     PI_TRY(pi_cpu_select(&cpu, err));
     if (!t->transpose) {
@@ -152,7 +163,8 @@ static enum pi_type choose_type(const struct pi_plan_tensor *t, const struct pi_
     return pi_type_row_bytes(type, t->n_cols, &bytes) ? type : PI_TYPE_F16;
 }
 
-enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt, struct pi_err *err)
+enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt,
+                                  struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_cpu *cpu = NULL;
@@ -169,16 +181,22 @@ enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_optio
         }
         t->type = choose_type(t, opt);
         if (cpu->type[t->src_type] == NULL && (t->type != t->src_type || t->transpose))
-            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s is %s, which cannot be converted here", t->src_path, (int)t->src_name_n,
-                    t->src_name, pi_type_name((uint32_t)t->src_type));
-        asked = opt->keep_quantised && pi_type_info((uint32_t)t->src_type)->quantised ? t->src_type : opt->type;
+            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s is %s, which cannot be converted here",
+                    t->src_path, (int)t->src_name_n, t->src_name,
+                    pi_type_name((uint32_t)t->src_type));
+        asked = opt->keep_quantised && pi_type_info((uint32_t)t->src_type)->quantised ? t->src_type
+                                                                                      : opt->type;
         if (t->n_dims > 1 && t->type != asked && n_wider++ < 8)
-            pi_note(opt->notes, "%s: rows of %llu%s: stored as %s, not %s", t->name, (unsigned long long)t->n_cols,
-                    t->transpose && pi_type_info((uint32_t)t->src_type)->quantised ? " transposed from quantised ones" : "",
+            pi_note(opt->notes, "%s: rows of %llu%s: stored as %s, not %s", t->name,
+                    (unsigned long long)t->n_cols,
+                    t->transpose && pi_type_info((uint32_t)t->src_type)->quantised
+                        ? " transposed from quantised ones"
+                        : "",
                     pi_type_name((uint32_t)t->type), pi_type_name((uint32_t)asked));
     }
     if (n_wider > 8)
-        pi_note(opt->notes, "and %zu more tensors stored in a wider type for the same reasons", n_wider - 8);
+        pi_note(opt->notes, "and %zu more tensors stored in a wider type for the same reasons",
+                n_wider - 8);
 out:
     return rc;
 }
@@ -191,8 +209,8 @@ struct chunk {
     float *f32;          /* (end - begin, n_cols) */
     uint8_t *out;
     size_t out_bytes;
-    float bad;           /* a value that the target cannot hold, when is_bad */
-    uint64_t bad_at;     /* row * n_cols + column */
+    float bad;       /* a value that the target cannot hold, when is_bad */
+    uint64_t bad_at; /* row * n_cols + column */
     bool is_bad;
 };
 
@@ -242,15 +260,19 @@ static void convert_range(void *ctx, size_t begin, size_t end)
         convert_chunk(b, &b->c[i]);
 }
 
-static enum pi_code refuse_value(const struct pi_plan_tensor *t, const struct chunk *c, struct pi_err *err)
+static enum pi_code refuse_value(const struct pi_plan_tensor *t, const struct chunk *c,
+                                 struct pi_err *err)
 {
     unsigned long long row = c->bad_at / t->n_cols, col = c->bad_at % t->n_cols;
 
     if (isfinite(c->bad))
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: tensor %.*s holds %g, which F16 cannot: use --type bf16 or f32", t->src_path,
-                          (int)t->src_name_n, t->src_name, (double)c->bad);
-    return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %.*s holds a value that is not finite (as stored here: %s, row %llu, column %llu)",
-                      t->src_path, (int)t->src_name_n, t->src_name, t->name, row, col);
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: tensor %.*s holds %g, which F16 cannot: use --type bf16 or f32",
+                          t->src_path, (int)t->src_name_n, t->src_name, (double)c->bad);
+    return pi_err_set(
+        err, PI_E_CORRUPT,
+        "%s: tensor %.*s holds a value that is not finite (as stored here: %s, row %llu, column %llu)",
+        t->src_path, (int)t->src_name_n, t->src_name, t->name, row, col);
 }
 
 struct writing {
@@ -261,13 +283,15 @@ struct writing {
     struct batch batch;
 };
 
-static enum pi_code alloc_chunks(struct writing *wr, const struct pi_plan_tensor *t, uint64_t rows, uint32_t *n_out, struct pi_err *err)
+static enum pi_code alloc_chunks(struct writing *wr, const struct pi_plan_tensor *t, uint64_t rows,
+                                 uint32_t *n_out, struct pi_err *err)
 {
     uint64_t elems, n;
     uint32_t max = 2 * pi_pool_size(wr->opt->pool);
 
     if (!pi_size_mul(rows, t->n_cols, &elems) || elems > SIZE_MAX / 16)
-        return pi_err_set(err, PI_E_NOMEM, "%s: %llu rows of %llu", t->name, (unsigned long long)rows, (unsigned long long)t->n_cols);
+        return pi_err_set(err, PI_E_NOMEM, "%s: %llu rows of %llu", t->name,
+                          (unsigned long long)rows, (unsigned long long)t->n_cols);
     n = BATCH_BYTES / (elems * 8);
     max = max < MAX_BATCH ? max : MAX_BATCH;
     *n_out = n == 0 ? 1 : n < max ? (uint32_t)n : max;
@@ -293,7 +317,8 @@ static void free_chunks(struct writing *wr)
     }
 }
 
-static enum pi_code write_converted(struct writing *wr, const struct pi_plan_tensor *t, struct pi_err *err)
+static enum pi_code write_converted(struct writing *wr, const struct pi_plan_tensor *t,
+                                    struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     uint64_t rows = t->transpose ? COLUMN_STEP : CHUNK_ELEMS / t->n_cols;
@@ -330,13 +355,15 @@ static uint64_t raw_size(const struct pi_plan_tensor *t)
     return t->verbatim ? t->bytes : t->n_rows * row_bytes(t->src_type, t->n_cols);
 }
 
-static enum pi_code write_raw(struct writing *wr, const struct pi_plan_tensor *t, struct pi_err *err)
+static enum pi_code write_raw(struct writing *wr, const struct pi_plan_tensor *t,
+                              struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     uint64_t n = raw_size(t);
 
     for (uint64_t at = 0; at < n; at += RAW_STEP) {
-        PI_TRY(pi_gguf_append(wr->w, t->data + at, (size_t)(n - at < RAW_STEP ? n - at : RAW_STEP), err));
+        PI_TRY(pi_gguf_append(wr->w, t->data + at, (size_t)(n - at < RAW_STEP ? n - at : RAW_STEP),
+                              err));
         PI_TRY(pi_interrupt_check(err));
     }
     wr->done += t->n_rows * t->n_cols;
@@ -345,7 +372,8 @@ out:
     return rc;
 }
 
-static enum pi_code declare(struct pi_gguf_writer *w, const struct pi_plan_tensor *t, struct pi_err *err)
+static enum pi_code declare(struct pi_gguf_writer *w, const struct pi_plan_tensor *t,
+                            struct pi_err *err)
 {
     uint64_t ne[2] = {t->n_cols, t->n_rows};
 
@@ -354,7 +382,8 @@ static enum pi_code declare(struct pi_gguf_writer *w, const struct pi_plan_tenso
     return pi_gguf_add_tensor(w, t->name, t->type, ne, t->n_dims == 1 ? 1 : 2, err);
 }
 
-enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt, struct pi_gguf_writer *w, struct pi_err *err)
+enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt,
+                           struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct writing *wr = NULL;

@@ -23,16 +23,19 @@ struct pi_plan_tensor {
     uint32_t n_dims; /* 1: always stored as F32; more: rows and columns, as in 2 dimensions */
     uint64_t n_rows, n_cols; /* of the target; n_rows 1 for a vector */
     enum pi_type src_type;
-    const uint8_t *data;     /* source rows, one behind the other, any alignment; borrowed unless owned is set */
+    const uint8_t
+        *data; /* source rows, one behind the other, any alignment; borrowed unless owned is set */
     const char *src_path, *src_name; /* for messages; borrowed */
-    size_t src_name_n;       /* bytes of src_name */
-    bool transpose;          /* the source is (n_cols, n_rows) */
-    uint32_t rot_heads;      /* > 0: rows are rotary heads to be interleaved as llama.cpp stores them, this many of them */
-    bool verbatim;           /* the bytes as they are (integer tensors and the like), type src_type, shape ne */
+    size_t src_name_n;               /* bytes of src_name */
+    bool transpose;                  /* the source is (n_cols, n_rows) */
+    uint32_t
+        rot_heads; /* > 0: rows are rotary heads to be interleaved as llama.cpp stores them, this many of them */
+    bool
+        verbatim; /* the bytes as they are (integer tensors and the like), type src_type, shape ne */
     uint64_t ne[PI_GGUF_MAX_DIMS]; /* verbatim only */
-    uint64_t bytes;          /* verbatim only */
-    float *owned;            /* values made here; data points to them */
-    enum pi_type type;       /* target's; chosen by pi_plan_choose_types() */
+    uint64_t bytes;                /* verbatim only */
+    float *owned;                  /* values made here; data points to them */
+    enum pi_type type;             /* target's; chosen by pi_plan_choose_types() */
 };
 
 struct pi_plan {
@@ -41,27 +44,30 @@ struct pi_plan {
 };
 
 /* A zeroed entry at the end with a copy of name, or NULL with *err set. Valid until the next one. */
-struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name, struct pi_err *err) PI_MUST_CHECK;
+struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name,
+                                   struct pi_err *err) PI_MUST_CHECK;
 void pi_plan_free(struct pi_plan *p); /* accepts a zeroed one */
 
 struct pi_write_options {
-    enum pi_type type;     /* of 2-D weights: F32, F16, BF16, Q8_0, Q4_0 */
-    bool keep_quantised;   /* quantised sources keep their type (no --type was given) */
-    struct pi_pool *pool;  /* borrowed */
+    enum pi_type type;    /* of 2-D weights: F32, F16, BF16, Q8_0, Q4_0 */
+    bool keep_quantised;  /* quantised sources keep their type (no --type was given) */
+    struct pi_pool *pool; /* borrowed */
     bool progress;
     const struct pi_notes *notes;
 };
 
 /* Sets the type of every tensor: vectors F32; a row that is no multiple of the type's block gets F16 (listed); a quantised source that must be transposed gets Q8_0
  * at least, F16 where rows are no multiple of 32: never 4 bits twice. PI_E_UNSUPPORTED for source types without kernels, naming the tensor. */
-enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt,
+                                  struct pi_err *err) PI_MUST_CHECK;
 
 /* Adds the tensors to w, begins its data and streams it. PI_E_CORRUPT for a value that is not finite, PI_E_UNSUPPORTED for one beyond F16's range when that is
  * asked for; PI_E_IO, PI_E_NOSPACE, PI_E_NOMEM, PI_E_INTERRUPTED. */
-enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt, struct pi_gguf_writer *w,
-                           struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt,
+                           struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
 /* Row row of the target as F32 (n_cols), read from the source. A transposed tensor costs a pass over the source's column. */
-enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out,
+                         struct pi_err *err) PI_MUST_CHECK;
 
 #endif
