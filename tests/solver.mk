@@ -2,3 +2,7 @@
 pi_unit_tests += tests/t_ilp
 tests_t_ilp_SOURCES = tests/t_ilp.c tests/tap.h
 tests_t_ilp_LDADD   = libpi_solver.a $(PI_COMMON_LIBS) $(GLPK_LIBS)
+
+pi_unit_tests += tests/t_hardware
+tests_t_hardware_SOURCES = tests/t_hardware.c tests/tap.h
+tests_t_hardware_LDADD   = $(PI_COMMON_LIBS)
