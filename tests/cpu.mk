@@ -6,3 +6,7 @@ tests_t_pool_LDADD   = libpi_common.a
 pi_unit_tests += tests/t_blas
 tests_t_blas_SOURCES = tests/t_blas.c tests/tap.h
 tests_t_blas_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_cpu
+tests_t_cpu_SOURCES = tests/t_cpu.c tests/tap.h
+tests_t_cpu_LDADD   = $(PI_RUNTIME_LIBS)

@@ -1,9 +1,201 @@
-/* AVX-512 (F, BW, VL, DQ) kernels. */
+/* AVX-512 kernels (F, BW, VL, DQ: every such processor since 2017): the vector operations; pi_cpu_simd.h makes kernels of them. */
 #include "config.h"
 
 #include "runtime/cpu/pi_cpu_int.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#define OP     static inline __attribute__((always_inline)) TARGET
+#define W      16
+#define VF     __m512
+
+OP VF v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+OP VF v_set(float a)
+{
+    return _mm512_set1_ps(a);
+}
+
+OP VF v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+OP void v_store(float *p, VF a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+/* The first n lanes, n <= 16. */
+OP __mmask16 lanes(uint32_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
+
+OP VF v_load_part(const float *p, uint32_t n)
+{
+    return _mm512_maskz_loadu_ps(lanes(n), p);
+}
+
+OP void v_store_part(float *p, uint32_t n, VF a)
+{
+    _mm512_mask_storeu_ps(p, lanes(n), a);
+}
+
+OP VF v_add(VF a, VF b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+OP VF v_mul(VF a, VF b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+OP VF v_fma(VF a, VF b, VF c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* Spelt out: the order of _mm512_reduce_add_ps is the compiler's. */
+OP float v_sum(VF a)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    s = _mm_add_ss(s, _mm_movehdup_ps(s));
+    return _mm_cvtss_f32(s);
+}
+
+OP VF load_f32(const void *row, uint32_t at)
+{
+    return v_load((const float *)row + at);
+}
+
+OP VF part_f32(const void *row, uint32_t at, uint32_t n)
+{
+    return v_load_part((const float *)row + at, n);
+}
+
+OP __m256i load_half(const void *row, uint32_t at)
+{
+    return _mm256_loadu_si256((const void *)((const uint16_t *)row + at));
+}
+
+OP __m256i part_half(const void *row, uint32_t at, uint32_t n)
+{
+    return _mm256_maskz_loadu_epi16(lanes(n), (const uint16_t *)row + at);
+}
+
+OP VF load_f16(const void *row, uint32_t at)
+{
+    return _mm512_cvtph_ps(load_half(row, at));
+}
+
+OP VF part_f16(const void *row, uint32_t at, uint32_t n)
+{
+    return _mm512_cvtph_ps(part_half(row, at, n));
+}
+
+OP VF widen_bf16(__m256i h)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+OP VF load_bf16(const void *row, uint32_t at)
+{
+    return widen_bf16(load_half(row, at));
+}
+
+OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
+{
+    return widen_bf16(part_half(row, at, n));
+}
+
+/* An F16 value in all lanes. */
+OP VF spread_f16(uint16_t h)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+}
+
+OP void unpack_q8_0(const void *row, uint32_t b, VF *q_out)
+{
+    const int8_t *q = ((const struct pi_block_q8_0 *)row)[b].q;
+
+    q_out[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q)));
+    q_out[1] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(q + 16))));
+}
+
+/* 16 bytes of halves to 32 floats out of a table of 16; the permutation looks at the low 4 bits of a lane only. */
+OP void unpack_halves(const uint8_t *q, VF table, VF *q_out)
+{
+    __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
+
+    q_out[0] = _mm512_permutexvar_ps(v, table);
+    q_out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), table);
+}
+
+OP void unpack_q4_0(const void *row, uint32_t b, VF *q_out)
+{
+    unpack_halves(((const struct pi_block_q4_0 *)row)[b].q,
+                  _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7), q_out);
+}
+
+OP void unpack_q4_1(const void *row, uint32_t b, VF *q_out)
+{
+    unpack_halves(((const struct pi_block_q4_1 *)row)[b].q,
+                  _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), q_out);
+}
+
+OP VF scale_q8_0(const void *row, uint32_t b)
+{
+    return spread_f16(((const struct pi_block_q8_0 *)row)[b].d);
+}
+
+OP VF scale_q4_0(const void *row, uint32_t b)
+{
+    return spread_f16(((const struct pi_block_q4_0 *)row)[b].d);
+}
+
+OP VF scale_q4_1(const void *row, uint32_t b)
+{
+    return spread_f16(((const struct pi_block_q4_1 *)row)[b].d);
+}
+
+OP VF offset_q4_1(const void *row, uint32_t b)
+{
+    return spread_f16(((const struct pi_block_q4_1 *)row)[b].m);
+}
+
+static TARGET void from_f32_f16(const float *x, void *row_out, uint32_t n)
+{
+    uint16_t *h = row_out;
+    uint32_t i = 0;
+
+    for (; n - i >= W; i += W)
+        _mm256_storeu_si256((void *)(h + i),
+                            _mm512_cvtps_ph(v_load(x + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < n; i++)
+        h[i] = pi_f32_to_f16(x[i]);
+}
+
+#include "runtime/cpu/pi_cpu_simd.h"
+
+static const struct pi_cpu table = TABLE(PI_ISA_AVX512);
+
+const struct pi_cpu *pi_cpu_avx512(void)
+{
+    return &table;
+}
+#else
 const struct pi_cpu *pi_cpu_avx512(void)
 {
     return NULL;
 }
+#endif

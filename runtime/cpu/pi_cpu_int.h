@@ -48,11 +48,13 @@ static inline float pi_bits_float(uint32_t u)
     return f;
 }
 
-/* NULL where the compiler's target is not x86-64. */
 extern const struct pi_cpu pi_cpu_scalar;
+/* NULL where the compiler's target is not x86-64. */
 const struct pi_cpu *pi_cpu_avx2(void);
 const struct pi_cpu *pi_cpu_avx512(void);
 
+void pi_store_f32(const float *x, void *row_out, uint32_t n);
+void pi_store_bf16(const float *x, void *row_out, uint32_t n);
 /* Quantisers: the same in every table, so that a file does not depend on who wrote it. */
 void pi_quantise_q8_0(const float *x, void *row_out, uint32_t n);
 void pi_quantise_q4_0(const float *x, void *row_out, uint32_t n);

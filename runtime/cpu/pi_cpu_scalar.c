@@ -122,7 +122,7 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
     static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T, axpy_ids_##T,           \
                                                 to_f32_##T, from_f32_##T};
 
-static void from_f32_f32(const float *x, void *row_out, uint32_t n)
+void pi_store_f32(const float *x, void *row_out, uint32_t n)
 {
     memcpy(row_out, x, n * sizeof(float));
 }
@@ -133,12 +133,14 @@ static void from_f32_f16(const float *x, void *row_out, uint32_t n)
         ((uint16_t *)row_out)[i] = pi_f32_to_f16(x[i]);
 }
 
-static void from_f32_bf16(const float *x, void *row_out, uint32_t n)
+void pi_store_bf16(const float *x, void *row_out, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         ((uint16_t *)row_out)[i] = pi_f32_to_bf16(x[i]);
 }
 
+#define from_f32_f32  pi_store_f32
+#define from_f32_bf16 pi_store_bf16
 #define from_f32_q8_0 pi_quantise_q8_0
 #define from_f32_q4_0 pi_quantise_q4_0
 #define from_f32_q4_1 pi_quantise_q4_1

@@ -1,0 +1,350 @@
+/*
+ * pi_cpu_simd.h - the vector kernels, written once over a small set of vector operations; included by one .c file for each ISA.
+ *
+ * The file that includes it defines before: TARGET (the functions' target attribute), W (F32 lanes), VF (the vector type), v_zero, v_set, v_load,
+ * v_store, v_load_part, v_store_part, v_add, v_mul, v_fma, v_sum, and the row readers load_T / part_T / unpack_T / scale_T / offset_T.
+ *
+ * Determinism: each row has its own running sums, laid out the same whether the row is computed alone or beside three others that
+ * share the loads of x; an element of y gets one fused multiply-add for each row, in the order of ids, in full and in partial vectors alike.
+ *
+ * Loops over rows and over the vectors of a block have constant bounds and are unrolled, so that their arrays are registers.
+ */
+#ifndef PI_CPU_SIMD_H
+#define PI_CPU_SIMD_H
+
+#include "runtime/cpu/pi_cpu_int.h"
+
+#define NV     (PI_BLOCK / W) /* vectors of a block */
+#define ROWS   4              /* rows computed side by side */
+#define INLINE static inline __attribute__((always_inline)) TARGET
+/* Bytes of a picked row that are asked for while the rows before it are computed: until the hardware's own prefetcher has seen where it leads. */
+#define PREFETCH_BYTES 512
+
+/* W elements of a plain row from element at; the first n of them, the others 0. */
+typedef VF (*load_fn)(const void *row, uint32_t at);
+typedef VF (*part_fn)(const void *row, uint32_t at, uint32_t n);
+
+/* How to read block number b of a quantised row: w = scale * q + offset. */
+struct block_reader {
+    void (*unpack)(const void *row, uint32_t b, VF *q_out); /* (NV) */
+    VF (*scale)(const void *row, uint32_t b);
+    VF (*offset)(const void *row, uint32_t b); /* NULL: none */
+};
+
+INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
+                      uint32_t n, float *out)
+{
+    VF sum[ROWS][2];
+    uint32_t i = 0;
+
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        sum[r][0] = sum[r][1] = v_zero();
+    for (; n - i >= 2 * W; i += 2 * W) {
+        VF x0 = v_load(x + i), x1 = v_load(x + i + W);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            sum[r][0] = v_fma(load(row[r], i), x0, sum[r][0]);
+            sum[r][1] = v_fma(load(row[r], i + W), x1, sum[r][1]);
+        }
+    }
+    if (n - i >= W) {
+        VF x0 = v_load(x + i);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            sum[r][0] = v_fma(load(row[r], i), x0, sum[r][0]);
+        i += W;
+    }
+    if (i < n) {
+        VF x1 = v_load_part(x + i, n - i);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            sum[r][1] = v_fma(part(row[r], i, n - i), x1, sum[r][1]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        out[r] = v_sum(v_add(sum[r][0], sum[r][1]));
+}
+
+/* The scale is applied once a block: sum += scale * (q . x) + offset * (1 . x). */
+INLINE void dot_block(struct block_reader rd, int rows, const void *const *row, const float *x,
+                      uint32_t n, float *out)
+{
+    VF sum[ROWS];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        sum[r] = v_zero();
+    for (uint32_t b = 0; b < n / PI_BLOCK; b++, x += PI_BLOCK) {
+        VF xv[NV], x_sum;
+
+#pragma GCC unroll 4
+        for (int k = 0; k < NV; k++)
+            xv[k] = v_load(x + k * W);
+        x_sum = xv[0];
+#pragma GCC unroll 4
+        for (int k = 1; k < NV; k++)
+            x_sum = v_add(x_sum, xv[k]);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            VF q[NV], p;
+
+            rd.unpack(row[r], b, q);
+            p = v_mul(q[0], xv[0]);
+#pragma GCC unroll 4
+            for (int k = 1; k < NV; k++)
+                p = v_fma(q[k], xv[k], p);
+            sum[r] = v_fma(rd.scale(row[r], b), p, sum[r]);
+            if (rd.offset != NULL)
+                sum[r] = v_fma(rd.offset(row[r], b), x_sum, sum[r]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        out[r] = v_sum(sum[r]);
+}
+
+INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *a,
+                       uint32_t begin, uint32_t end, float *y)
+{
+    VF av[ROWS];
+    uint32_t i = begin;
+
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        av[r] = v_set(a[r]);
+    for (; i < end && end - i >= 2 * W; i += 2 * W) {
+        VF y0 = v_load(y + i), y1 = v_load(y + i + W);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            y0 = v_fma(av[r], load(row[r], i), y0);
+            y1 = v_fma(av[r], load(row[r], i + W), y1);
+        }
+        v_store(y + i, y0);
+        v_store(y + i + W, y1);
+    }
+    for (; i < end; i += W) {
+        uint32_t n = end - i < W ? end - i : W;
+        VF y0 = v_load_part(y + i, n);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            y0 = v_fma(av[r], part(row[r], i, n), y0);
+        v_store_part(y + i, n, y0);
+    }
+}
+
+/* With an offset the element itself is made first: y += a * (scale * q + offset). */
+INLINE void axpy_block(struct block_reader rd, int rows, const void *const *row, const float *a,
+                       uint32_t begin, uint32_t end, float *y)
+{
+    for (uint32_t b = begin / PI_BLOCK; b < end / PI_BLOCK; b++) {
+        float *at = y + (size_t)b * PI_BLOCK;
+        VF yv[NV];
+
+#pragma GCC unroll 4
+        for (int k = 0; k < NV; k++)
+            yv[k] = v_load(at + k * W);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            VF q[NV], s = rd.scale(row[r], b);
+
+            rd.unpack(row[r], b, q);
+            if (rd.offset == NULL)
+                s = v_mul(v_set(a[r]), s);
+#pragma GCC unroll 4
+            for (int k = 0; k < NV; k++) {
+                if (rd.offset == NULL)
+                    yv[k] = v_fma(s, q[k], yv[k]);
+                else
+                    yv[k] = v_fma(v_set(a[r]), v_fma(s, q[k], rd.offset(row[r], b)), yv[k]);
+            }
+        }
+#pragma GCC unroll 4
+        for (int k = 0; k < NV; k++)
+            v_store(at + k * W, yv[k]);
+    }
+}
+
+INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out, uint32_t n)
+{
+    uint32_t i = 0;
+
+    for (; n - i >= W; i += W)
+        v_store(out + i, load(row, i));
+    if (i < n)
+        v_store_part(out + i, n - i, part(row, i, n - i));
+}
+
+/* Product and sum are rounded apart, as every reader of these formats does. */
+INLINE void to_f32_block(struct block_reader rd, const void *row, float *out, uint32_t n)
+{
+    for (uint32_t b = 0; b < n / PI_BLOCK; b++, out += PI_BLOCK) {
+        VF q[NV], s = rd.scale(row, b);
+
+        rd.unpack(row, b, q);
+#pragma GCC unroll 4
+        for (int k = 0; k < NV; k++) {
+            VF w = v_mul(s, q[k]);
+
+            v_store(out + k * W, rd.offset != NULL ? v_add(w, rd.offset(row, b)) : w);
+        }
+    }
+}
+
+INLINE const char *row_at(const void *base, size_t stride, uint32_t i)
+{
+    return (const char *)base + stride * i;
+}
+
+INLINE void prefetch_rows(const void *base, size_t stride, const uint32_t *ids, size_t offset)
+{
+    size_t left = stride > offset ? stride - offset : 0,
+           n = left < PREFETCH_BYTES ? left : PREFETCH_BYTES;
+
+    for (int r = 0; r < ROWS; r++) {
+        const char *p = row_at(base, stride, ids[r]) + offset;
+
+        for (size_t i = 0; i < n; i += 64)
+            __builtin_prefetch(p + i, 0, 2);
+    }
+}
+
+/* DOT(rows, row, x, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is. */
+#define KERNELS(T, DOT, AXPY, TO_F32, BYTES)                                                      \
+    static TARGET void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows,             \
+                                    const float *x, uint32_t n, float *out)                       \
+    {                                                                                             \
+        uint32_t i = 0;                                                                           \
+        for (; n_rows - i >= ROWS; i += ROWS) {                                                   \
+            const char *p = row_at(rows, stride, i);                                              \
+            const void *row[ROWS] = {p, p + stride, p + 2 * stride, p + 3 * stride};              \
+            DOT(ROWS, row, x, n, out + i);                                                        \
+        }                                                                                         \
+        for (; i < n_rows; i++) {                                                                 \
+            const void *row[1] = {row_at(rows, stride, i)};                                       \
+            DOT(1, row, x, n, out + i);                                                           \
+        }                                                                                         \
+    }                                                                                             \
+    static TARGET void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids,          \
+                                   uint32_t n_ids, const float *x, uint32_t n, float *out)        \
+    {                                                                                             \
+        uint32_t i = 0;                                                                           \
+        for (; n_ids - i >= ROWS; i += ROWS) {                                                    \
+            const void *row[ROWS] = {                                                             \
+                row_at(base, stride, ids[i]), row_at(base, stride, ids[i + 1]),                   \
+                row_at(base, stride, ids[i + 2]), row_at(base, stride, ids[i + 3])};              \
+            if (n_ids - i >= 2 * ROWS)                                                            \
+                prefetch_rows(base, stride, ids + i + ROWS, 0);                                   \
+            DOT(ROWS, row, x, n, out + i);                                                        \
+        }                                                                                         \
+        for (; i < n_ids; i++) {                                                                  \
+            const void *row[1] = {row_at(base, stride, ids[i])};                                  \
+            DOT(1, row, x, n, out + i);                                                           \
+        }                                                                                         \
+    }                                                                                             \
+    static TARGET void axpy_ids_##T(const void *base, size_t stride, const uint32_t *ids,         \
+                                    const float *a, uint32_t n_ids, uint32_t begin, uint32_t end, \
+                                    float *y)                                                     \
+    {                                                                                             \
+        uint32_t i = 0;                                                                           \
+        for (; n_ids - i >= ROWS; i += ROWS) {                                                    \
+            const void *row[ROWS] = {                                                             \
+                row_at(base, stride, ids[i]), row_at(base, stride, ids[i + 1]),                   \
+                row_at(base, stride, ids[i + 2]), row_at(base, stride, ids[i + 3])};              \
+            if (n_ids - i >= 2 * ROWS)                                                            \
+                prefetch_rows(base, stride, ids + i + ROWS, BYTES(begin));                        \
+            AXPY(ROWS, row, a + i, begin, end, y);                                                \
+        }                                                                                         \
+        for (; i < n_ids; i++) {                                                                  \
+            const void *row[1] = {row_at(base, stride, ids[i])};                                  \
+            AXPY(1, row, a + i, begin, end, y);                                                   \
+        }                                                                                         \
+    }                                                                                             \
+    static TARGET void to_f32_##T(const void *row, float *out, uint32_t n)                        \
+    {                                                                                             \
+        TO_F32(row, out, n);                                                                      \
+    }                                                                                             \
+    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T, axpy_ids_##T,          \
+                                                to_f32_##T, from_f32_##T};
+
+#define DOT_F32(...)    dot_plain(load_f32, part_f32, __VA_ARGS__)
+#define AXPY_F32(...)   axpy_plain(load_f32, part_f32, __VA_ARGS__)
+#define TO_F32_F32(...) to_f32_plain(load_f32, part_f32, __VA_ARGS__)
+#define BYTES_F32(i)    ((size_t)(i)*4)
+
+#define DOT_F16(...)    dot_plain(load_f16, part_f16, __VA_ARGS__)
+#define AXPY_F16(...)   axpy_plain(load_f16, part_f16, __VA_ARGS__)
+#define TO_F32_F16(...) to_f32_plain(load_f16, part_f16, __VA_ARGS__)
+#define BYTES_F16(i)    ((size_t)(i)*2)
+
+#define DOT_BF16(...)    dot_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define AXPY_BF16(...)   axpy_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define TO_F32_BF16(...) to_f32_plain(load_bf16, part_bf16, __VA_ARGS__)
+
+#define READ_Q8_0 ((struct block_reader){unpack_q8_0, scale_q8_0, NULL})
+#define READ_Q4_0 ((struct block_reader){unpack_q4_0, scale_q4_0, NULL})
+#define READ_Q4_1 ((struct block_reader){unpack_q4_1, scale_q4_1, offset_q4_1})
+
+#define DOT_Q8_0(...)    dot_block(READ_Q8_0, __VA_ARGS__)
+#define AXPY_Q8_0(...)   axpy_block(READ_Q8_0, __VA_ARGS__)
+#define TO_F32_Q8_0(...) to_f32_block(READ_Q8_0, __VA_ARGS__)
+#define BYTES_Q8_0(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q8_0))
+
+#define DOT_Q4_0(...)    dot_block(READ_Q4_0, __VA_ARGS__)
+#define AXPY_Q4_0(...)   axpy_block(READ_Q4_0, __VA_ARGS__)
+#define TO_F32_Q4_0(...) to_f32_block(READ_Q4_0, __VA_ARGS__)
+#define BYTES_Q4_0(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_0))
+
+#define DOT_Q4_1(...)    dot_block(READ_Q4_1, __VA_ARGS__)
+#define AXPY_Q4_1(...)   axpy_block(READ_Q4_1, __VA_ARGS__)
+#define TO_F32_Q4_1(...) to_f32_block(READ_Q4_1, __VA_ARGS__)
+#define BYTES_Q4_1(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_1))
+
+#define from_f32_f32  pi_store_f32
+#define from_f32_bf16 pi_store_bf16
+#define from_f32_q8_0 pi_quantise_q8_0
+#define from_f32_q4_0 pi_quantise_q4_0
+#define from_f32_q4_1 pi_quantise_q4_1
+
+KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32)
+KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16)
+KERNELS(bf16, DOT_BF16, AXPY_BF16, TO_F32_BF16, BYTES_F16)
+KERNELS(q8_0, DOT_Q8_0, AXPY_Q8_0, TO_F32_Q8_0, BYTES_Q8_0)
+KERNELS(q4_0, DOT_Q4_0, AXPY_Q4_0, TO_F32_Q4_0, BYTES_Q4_0)
+KERNELS(q4_1, DOT_Q4_1, AXPY_Q4_1, TO_F32_Q4_1, BYTES_Q4_1)
+
+static TARGET float dot_f32(const float *a, const float *b, uint32_t n)
+{
+    const void *row[1] = {a};
+    float out;
+
+    DOT_F32(1, row, b, n, &out);
+    return out;
+}
+
+static TARGET void axpy_f32(float a, const float *x, float *y, uint32_t n)
+{
+    const void *row[1] = {x};
+
+    AXPY_F32(1, row, &a, 0, n, y);
+}
+
+static TARGET float sum_squares(const float *x, uint32_t n)
+{
+    return dot_f32(x, x, n);
+}
+
+#define TABLE(isa_)                                                                        \
+    {                                                                                      \
+        .isa = (isa_), .type = {[PI_TYPE_F32] = &type_f32,   [PI_TYPE_F16] = &type_f16,    \
+                                [PI_TYPE_BF16] = &type_bf16, [PI_TYPE_Q8_0] = &type_q8_0,  \
+                                [PI_TYPE_Q4_0] = &type_q4_0, [PI_TYPE_Q4_1] = &type_q4_1}, \
+        .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares               \
+    }
+
+#endif
