@@ -161,6 +161,14 @@ static enum pi_code check_version(const struct pi_gguf *g, enum pi_artifact_kind
     return rc;
 }
 
+enum pi_code pi_artifact_check_kind(const struct pi_gguf *g, enum pi_artifact_kind kind,
+                                    uint32_t version_known, struct pi_err *err)
+{
+    enum pi_code rc = check_kind(g, kind, err);
+
+    return rc == PI_OK ? check_version(g, kind, version_known, err) : rc;
+}
+
 enum pi_code pi_artifact_open(const char *path, enum pi_artifact_kind kind, uint32_t version_known,
                               struct pi_gguf *g_out, struct pi_err *err)
 {
@@ -168,8 +176,7 @@ enum pi_code pi_artifact_open(const char *path, enum pi_artifact_kind kind, uint
     struct pi_gguf g = {0};
 
     PI_TRY(pi_gguf_open(path, 0, &g, err));
-    PI_TRY(check_kind(&g, kind, err));
-    PI_TRY(check_version(&g, kind, version_known, err));
+    PI_TRY(pi_artifact_check_kind(&g, kind, version_known, err));
     if (pi_gguf_find(&g, PI_GGUF_KEY_HEADER_CRC) == NULL ||
         (g.n_tensors > 0 && pi_gguf_find(&g, PI_GGUF_KEY_CRC) == NULL))
         PI_FAIL(err, PI_E_CORRUPT, "%s: damaged: its checksums are missing", path);

@@ -43,6 +43,10 @@ enum pi_code pi_artifact_create(const char *path, enum pi_artifact_kind kind, ui
 enum pi_code pi_artifact_open(const char *path, enum pi_artifact_kind kind, uint32_t version_known,
                               struct pi_gguf *g_out, struct pi_err *err) PI_MUST_CHECK;
 
+/* Kind and version alone, of a file opened with pi_gguf_open(): for who does not read its data. */
+enum pi_code pi_artifact_check_kind(const struct pi_gguf *g, enum pi_artifact_kind kind, uint32_t version_known,
+                                    struct pi_err *err) PI_MUST_CHECK;
+
 /* PI_E_MISMATCH naming the artifact, both hashes (first 12 digits) and the command that makes the artifact
  * anew, when g was made for another model. fp NULL: lineage alone. */
 enum pi_code pi_artifact_check_model(const struct pi_gguf *g, const char *model_path, const struct pi_lineage *lineage,
