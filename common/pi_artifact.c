@@ -2,7 +2,7 @@
 
 #include "common/pi_artifact.h"
 
-#include "common/pi_alloc.h"
+#include "common/pi_artifact_int.h"
 #include "common/pi_gguf_int.h"
 
 #include <stdio.h>
@@ -233,50 +233,56 @@ enum pi_code pi_artifact_fingerprint(const struct pi_gguf *g, struct pi_fingerpr
     return rc;
 }
 
-/* The command that makes an artifact of g's kind for this model, in buf. */
-static const char *remedy(const struct pi_gguf *g, const char *model_path, char *buf, size_t n)
+/* The command that makes an artifact of this kind for this model, in buf. */
+static const char *remedy(enum pi_artifact_kind kind, const char *model_path, char buf[static 256])
 {
-    struct pi_str have = {"", 0};
+    const char *c = kinds[kind].command, *at = strstr(c, "%s");
 
-    buf[0] = '\0';
-    if (pi_gguf_string(g, KEY_KIND, false, &have, NULL) != PI_OK)
-        return buf;
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        const char *c = kinds[k].command, *at = strstr(c, "%s");
-
-        if (pi_str_eq(have, kinds[k].name))
-            (void)snprintf(buf, n, "%.*s%s%s", (int)(at - c), c, model_path, at + 2);
-    }
+    (void)snprintf(buf, 256, "%.*s%s%s", (int)(at - c), c, model_path, at + 2);
     return buf;
+}
+
+enum pi_code pi_binding_check(const struct pi_binding *b, const char *model_path,
+                              const struct pi_lineage *lineage, const struct pi_fingerprint *fp,
+                              struct pi_err *err)
+{
+    char command[256];
+
+    if (strcmp(b->lineage.hex, lineage->hex) != 0)
+        return pi_err_set(
+            err, PI_E_MISMATCH,
+            "%s: made for another model (lineage %.12s..., this model's is %.12s...); "
+            "run %s",
+            b->path, b->lineage.hex, lineage->hex, remedy(b->kind, model_path, command));
+    if (fp != NULL && strcmp(b->fingerprint.hex, fp->hex) != 0)
+        return pi_err_set(err, PI_E_MISMATCH,
+                          "%s: made for another file of this model (fingerprint %.12s..., this "
+                          "file's is %.12s...); run %s",
+                          b->path, b->fingerprint.hex, fp->hex,
+                          remedy(b->kind, model_path, command));
+    return PI_OK;
 }
 
 enum pi_code pi_artifact_check_model(const struct pi_gguf *g, const char *model_path,
                                      const struct pi_lineage *lineage,
                                      const struct pi_fingerprint *fp, struct pi_err *err)
 {
-    struct pi_lineage have_lineage = {0};
-    struct pi_fingerprint have_fp = {0};
-    char command[256];
-    enum pi_code rc = pi_artifact_lineage(g, &have_lineage, err);
+    enum pi_code rc = PI_OK;
+    struct pi_binding b = {.path = g->map.path};
+    struct pi_str kind = {"", 0};
+    size_t k = 0, n = sizeof(kinds) / sizeof(kinds[0]);
 
-    if (rc != PI_OK)
-        return rc;
-    if (strcmp(have_lineage.hex, lineage->hex) != 0)
-        return pi_err_set(
-            err, PI_E_MISMATCH,
-            "%s: made for another model (lineage %.12s..., this model's is %.12s...); "
-            "run %s",
-            g->map.path, have_lineage.hex, lineage->hex,
-            remedy(g, model_path, command, sizeof(command)));
-    if (fp == NULL)
-        return PI_OK;
-    rc = pi_artifact_fingerprint(g, &have_fp, err);
-    if (rc == PI_OK && strcmp(have_fp.hex, fp->hex) != 0)
-        return pi_err_set(err, PI_E_MISMATCH,
-                          "%s: made for another file of this model (fingerprint %.12s..., this "
-                          "file's is %.12s...); run %s",
-                          g->map.path, have_fp.hex, fp->hex,
-                          remedy(g, model_path, command, sizeof(command)));
+    PI_TRY(pi_gguf_string(g, KEY_KIND, true, &kind, err));
+    while (k < n && !pi_str_eq(kind, kinds[k].name))
+        k++;
+    if (k == n)
+        PI_FAIL(err, PI_E_MISMATCH, "%s: an artifact of unknown kind", g->map.path);
+    b.kind = (enum pi_artifact_kind)k;
+    PI_TRY(pi_artifact_lineage(g, &b.lineage, err));
+    if (fp != NULL)
+        PI_TRY(pi_artifact_fingerprint(g, &b.fingerprint, err));
+    PI_TRY(pi_binding_check(&b, model_path, lineage, fp, err));
+out:
     return rc;
 }
 

@@ -5,7 +5,7 @@
  * on the CPU; the two sets are disjoint and complete because order is a permutation (checked at load). Because
  * the order is hottest first, a run with less memory keeps a shorter prefix.
  * Tensors of M.placement.gguf: blk.N.order (I32, n_ff). Keys, arrays over layers: pi.placement.n_hot (U32), .hot_unit, .attn_unit,
- * .mode_cpu, .mode_gpu (U8). Scalars: pi.placement.budget, .n_ctx, .n_seq, .n_batch, .kv_type, .embd_unit, .output_unit, .objective, .hardware (text).
+ * .mode_cpu, .mode_gpu (U8). Scalars: pi.placement.n_layer, .n_ff, .n_units, .budget, .n_ctx, .n_seq, .n_batch, .kv_type, .embd_unit, .output_unit, .objective, .hardware (text).
  */
 #ifndef PI_PLACEMENT_H
 #define PI_PLACEMENT_H
@@ -17,7 +17,8 @@
 
 #define PI_PLACEMENT_VERSION PI_ARTIFACT_VERSION(1, 0)
 
-#define PI_UNIT_CPU 0
+#define PI_UNIT_CPU  0
+#define PI_MAX_UNITS 17 /* the CPU and 16 GPUs */
 
 enum pi_mode { PI_MODE_DENSE, PI_MODE_EXACT, PI_MODE_PREDICTED };
 const char *pi_mode_name(enum pi_mode mode);
@@ -51,6 +52,10 @@ enum pi_code pi_placement_load(const char *path, struct pi_placement *out, struc
 enum pi_code pi_placement_save(const char *path, const struct pi_placement *p, struct pi_err *err) PI_MUST_CHECK;
 /* Every order a permutation, every count and unit in range: PI_E_CORRUPT naming the layer. load calls it. */
 enum pi_code pi_placement_check(const struct pi_placement *p, struct pi_err *err) PI_MUST_CHECK;
+/* PI_E_MISMATCH as pi_artifact_check_model() says it; path names the placement, whose file is closed by now. */
+enum pi_code pi_placement_check_model(const struct pi_placement *p, const char *path, const char *model_path,
+                                      const struct pi_lineage *lineage, const struct pi_fingerprint *fp,
+                                      struct pi_err *err) PI_MUST_CHECK;
 void pi_placement_free(struct pi_placement *p); /* accepts a zeroed one */
 
 #endif

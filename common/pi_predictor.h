@@ -5,7 +5,7 @@
  * and x as input says. Tensors of M.predictor.gguf: blk.N.fc1.weight (n_embd x r), blk.N.fc2.weight (r x n_ff),
  * blk.N.fc2.bias (F32, n_ff; optional); a layer without tensors has no predictor and runs exact. Keys, arrays over
  * layers: pi.predictor.threshold (F32), .input and .activation (U8), .recall, .precision, .density (F32,
- * on held-out samples), .width (U32; 0: none).
+ * on held-out samples), .width (U32; 0: none). Scalars: pi.predictor.n_layer, .n_ff, .n_embd (U32).
  */
 #ifndef PI_PREDICTOR_H
 #define PI_PREDICTOR_H
@@ -58,6 +58,7 @@ struct pi_predictor {
     struct pi_gguf file; /* owns what fc1, fc2, bias point to, when loaded */
 };
 
+/* Checks every shape and value (PI_E_CORRUPT), kind and version (PI_E_MISMATCH), types of weights (PI_E_UNSUPPORTED). */
 enum pi_code pi_predictor_load(const char *path, struct pi_predictor *out, struct pi_err *err) PI_MUST_CHECK;
 void pi_predictor_free(struct pi_predictor *p); /* frees layers and closes the file; accepts a zeroed one */
 

@@ -1,1 +1,4 @@
-# Tests of common: pi_unit_tests += tests/t_x; tests_t_x_SOURCES = ...; pi_cli_tests += tests/cli/x.sh; EXTRA_DIST += data
+# Tests of common/: files, GGUF, artifacts, shapes.
+pi_unit_tests += tests/t_artifact
+tests_t_artifact_SOURCES = tests/t_artifact.c tests/scratch.h tests/tap.h
+tests_t_artifact_LDADD   = $(PI_COMMON_LIBS)
