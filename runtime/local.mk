@@ -31,5 +31,11 @@ libpi_runtime_a_SOURCES += runtime/pi_gpu_none.c
 endif
 
 bin_PROGRAMS  += pi-run
-pi_run_SOURCES = runtime/pi-run.c
+pi_run_SOURCES = runtime/pi-run.c \
+	runtime/pi_generate.c runtime/pi_generate.h \
+	runtime/pi_load.c runtime/pi_load.h \
+	runtime/pi_measure.c runtime/pi_measure.h \
+	runtime/pi_prompt.c runtime/pi_prompt.h \
+	runtime/pi_report.c runtime/pi_report.h \
+	runtime/pi_run_options.c runtime/pi_run_options.h
 pi_run_LDADD   = $(PI_RUNTIME_LIBS)

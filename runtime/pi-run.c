@@ -1,6 +1,55 @@
+/* pi-run: generates text with a model, or measures it. */
 #include "config.h"
 
-int main(void)
+#include "common/pi_progress.h"
+#include "runtime/pi_generate.h"
+#include "runtime/pi_load.h"
+#include "runtime/pi_measure.h"
+#include "runtime/pi_prompt.h"
+#include "runtime/pi_run_options.h"
+
+#include <signal.h>
+
+static enum pi_code run_model(const struct pi_run_options *o, const struct pi_run_log *log,
+                              struct pi_err *err)
 {
-    return 2;
+    enum pi_code rc = PI_OK;
+    struct pi_loaded l = {0};
+    struct pi_prompt p = {0};
+
+    if (o->perplexity == NULL)
+        PI_TRY(pi_prompt_read(o, &p, err));
+    pi_interrupt_install();
+    PI_TRY(pi_load_model(o, log, &l, err));
+    if (o->perplexity == NULL) {
+        PI_TRY(pi_prompt_encode(o, l.tok, &p, err));
+        PI_TRY(pi_generate_check(o, &l, &p, err));
+    }
+    PI_TRY(pi_load_engine(o, log, &l, err));
+    if (o->perplexity != NULL)
+        PI_TRY(pi_measure_perplexity(o, log, &l, err));
+    else if (o->logits != NULL)
+        PI_TRY(pi_measure_logits(o, log, &l, &p, err));
+    else
+        PI_TRY(pi_generate(o, log, &l, &p, err));
+out:
+    pi_prompt_free(&p);
+    pi_load_free(&l);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct pi_run_options o;
+    struct pi_run_log log;
+    struct pi_err err = {0};
+    enum pi_code rc;
+
+    (void)signal(
+        SIGPIPE,
+        SIG_IGN); /* a reader that went away is an error with a message, like a full disk */
+    rc = pi_run_options_parse(argc, argv, &o, &log, &err);
+    if (rc == PI_OK && !log.common.help && !log.common.version)
+        rc = o.tokenize ? pi_prompt_tokenize(&o, &err) : run_model(&o, &log, &err);
+    return pi_program_end(&pi_run_program, &log.common, rc, &err);
 }

@@ -1,1 +1,44 @@
-# Tests of run: pi_unit_tests += tests/t_x; tests_t_x_SOURCES = ...; pi_cli_tests += tests/cli/x.sh; EXTRA_DIST += data
+# Tests of run: sampler, measures, reference cases, the command line of pi-run.
+pi_unit_tests += tests/t_sampler
+tests_t_sampler_SOURCES = tests/t_sampler.c tests/tap.h
+tests_t_sampler_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_text
+tests_t_text_SOURCES = tests/t_text.c tests/tap.h
+tests_t_text_LDADD   = $(PI_RUNTIME_LIBS)
+
+# Tools of the scripts below.
+check_PROGRAMS += tests/compare_reference tests/make_artifact
+tests_compare_reference_SOURCES = tests/compare_reference.c
+tests_compare_reference_LDADD   = $(PI_RUNTIME_LIBS)
+tests_make_artifact_SOURCES = tests/make_artifact.c
+tests_make_artifact_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_cli_tests += tests/cli/run-options.sh tests/cli/run-generate.sh tests/cli/run-files.sh tests/cli/run-measure.sh \
+                tests/cli/reference.sh
+EXTRA_DIST += tests/cli/run_lib.sh
+
+# Models with random weights and the answers that another implementation gives.
+EXTRA_DIST += \
+	tests/data/reference/README.md \
+	tests/data/reference/llama-relu/config.json \
+	tests/data/reference/llama-relu/generation_config.json \
+	tests/data/reference/llama-relu/logits.f32 \
+	tests/data/reference/llama-relu/model.safetensors \
+	tests/data/reference/llama-relu/reference.json \
+	tests/data/reference/llama-relu/tokenizer.model \
+	tests/data/reference/llama-relu/tokenizer_config.json \
+	tests/data/reference/llama-silu-gqa-tied/config.json \
+	tests/data/reference/llama-silu-gqa-tied/generation_config.json \
+	tests/data/reference/llama-silu-gqa-tied/logits.f32 \
+	tests/data/reference/llama-silu-gqa-tied/model.safetensors \
+	tests/data/reference/llama-silu-gqa-tied/reference.json \
+	tests/data/reference/llama-silu-gqa-tied/tokenizer.model \
+	tests/data/reference/llama-silu-gqa-tied/tokenizer_config.json \
+	tests/data/reference/opt-pre/config.json \
+	tests/data/reference/opt-pre/generation_config.json \
+	tests/data/reference/opt-pre/logits.f32 \
+	tests/data/reference/opt-pre/model.safetensors \
+	tests/data/reference/opt-pre/reference.json \
+	tests/data/reference/opt-pre/tokenizer.json \
+	tests/data/reference/opt-pre/tokenizer_config.json

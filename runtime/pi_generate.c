@@ -1,0 +1,288 @@
+#include "config.h"
+
+#include "runtime/pi_generate.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_progress.h"
+#include "runtime/pi_report.h"
+#include "runtime/pi_text.h"
+#include "runtime/pi_verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK 512u /* tokens per prompt chunk; the engine's default batch */
+
+/* A run of the generator. */
+struct gen {
+    const struct pi_run_options *o;
+    const struct pi_run_log *log;
+    struct pi_loaded *l;
+    struct pi_sampler *sampler;
+    struct pi_verify *verify; /* or NULL */
+    struct pi_tokens seq;     /* prompt and generated tokens */
+    size_t n_prompt;
+    uint32_t n_most; /* tokens to generate at most */
+    float *logits;   /* (n_vocab) of the newest token */
+    struct pi_text text;
+    const char *finish; /* why it ended */
+    uint32_t n_steps;   /* decode steps after the prompt */
+    double s_prompt, s_decode;
+};
+
+enum pi_code pi_generate_check(const struct pi_run_options *o, const struct pi_loaded *l,
+                               const struct pi_prompt *p, struct pi_err *err)
+{
+    if (p->tokens.n > l->n_ctx)
+        return pi_err_set(err, PI_E_RANGE,
+                          "the prompt's %zu tokens are more than the context of %u (-c)",
+                          p->tokens.n, (unsigned)l->n_ctx);
+    if (o->n_given && o->n_predict > l->n_ctx - p->tokens.n)
+        return pi_err_set(err, PI_E_RANGE,
+                          "the prompt's %zu tokens and -n %u are more than the context of %u (-c)",
+                          p->tokens.n, (unsigned)o->n_predict, (unsigned)l->n_ctx);
+    return PI_OK;
+}
+
+/* Feeds one token in decode phase; its logits go to g->logits. */
+static enum pi_code step(struct gen *g, size_t i, struct pi_err *err)
+{
+    const int32_t pos = (int32_t)i;
+    const struct pi_batch b = {.n_tok = 1, .token = &g->seq.ids[i], .pos = &pos};
+
+    if (g->verify != NULL)
+        return pi_verify_step(g->verify, g->seq.ids[i], (uint32_t)i, g->logits, err);
+    return pi_engine_run(g->l->engine, PI_PHASE_DECODE, &b, g->logits, err);
+}
+
+/* Tokens [i, i + n) of the prompt as one chunk; logits of the prompt's last token alone. */
+static enum pi_code feed_chunk(struct gen *g, size_t i, uint32_t n, struct pi_err *err)
+{
+    int32_t pos[CHUNK];
+    bool want[CHUNK] = {false};
+    const struct pi_batch b = {.n_tok = n, .token = g->seq.ids + i, .pos = pos, .want = want};
+    const bool last = i + n == g->n_prompt;
+
+    for (uint32_t k = 0; k < n; k++)
+        pos[k] = (int32_t)(i + k);
+    want[n - 1] = last;
+    return pi_engine_run(g->l->engine, PI_PHASE_PROMPT, &b, last ? g->logits : NULL, err);
+}
+
+/* The prompt: chunks, or one token at a time where every token is to be compared. */
+static enum pi_code feed_prompt(struct gen *g, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const double start = pi_now();
+    struct pi_progress p;
+
+    pi_progress_begin(&p, "reading the prompt", g->n_prompt,
+                      pi_progress_wanted(g->log->common.quiet));
+    for (size_t i = 0; i < g->n_prompt;) {
+        const size_t left = g->n_prompt - i;
+        const uint32_t n = g->verify != NULL ? 1 : left < CHUNK ? (uint32_t)left : CHUNK;
+
+        PI_TRY(pi_interrupt_check(err));
+        PI_TRY(g->verify != NULL ? step(g, i, err) : feed_chunk(g, i, n, err));
+        i += n;
+        pi_progress_at(&p, i);
+    }
+    g->s_prompt = pi_now() - start;
+out:
+    pi_progress_end(&p);
+    return rc;
+}
+
+/* Shows what became complete since clean was from bytes long. */
+static enum pi_code show(const struct gen *g, size_t from, struct pi_err *err)
+{
+    if (g->o->json || g->text.n_clean == from)
+        return PI_OK;
+    (void)fwrite(g->text.clean + from, 1, g->text.n_clean - from, stdout);
+    return pi_stdout_check(err);
+}
+
+static enum pi_code add_token(struct gen *g, int32_t token, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_str piece = pi_tokenizer_piece(g->l->tok, token);
+    const size_t from = g->text.n_clean;
+
+    PI_TRY(pi_tokens_push(&g->seq, token, err));
+    PI_TRY(pi_text_push(&g->text, piece.p, piece.n, err));
+    PI_TRY(show(g, from, err));
+out:
+    return rc;
+}
+
+static enum pi_code generate(struct gen *g, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const double start = pi_now();
+
+    g->finish = g->o->n_given ? "length" : "context";
+    for (uint32_t i = 0; i < g->n_most; i++) {
+        int32_t token;
+
+        if (i > 0) { /* the last token's logits are not there yet */
+            PI_TRY(step(g, g->seq.n - 1, err));
+            g->n_steps++;
+        }
+        PI_TRY(pi_interrupt_check(err));
+        PI_TRY(pi_sampler_pick(g->sampler, g->logits, g->seq.n, g->seq.ids, g->seq.n, &token, err));
+        if (!g->o->ignore_eos && pi_tokenizer_is_eog(g->l->tok, token)) {
+            g->finish = "eos";
+            break;
+        }
+        PI_TRY(add_token(g, token, err));
+    }
+out:
+    g->s_decode = pi_now() - start;
+    return rc;
+}
+
+static double rate(double n, double seconds)
+{
+    return n > 0 && seconds > 0 ? n / seconds : 0;
+}
+
+/* Ends the text on screen: what was held back, and on a terminal a newline. */
+static enum pi_code end_text(struct gen *g, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const size_t from = g->text.n_clean;
+
+    PI_TRY(pi_text_finish(&g->text, err));
+    PI_TRY(show(g, from, err));
+    if (!g->o->json && g->seq.n > g->n_prompt && isatty(STDOUT_FILENO))
+        (void)putchar('\n');
+    PI_TRY(pi_stdout_check(err));
+out:
+    return rc;
+}
+
+static void say_speed(const struct gen *g)
+{
+    struct pi_engine_stats s;
+    double n;
+
+    pi_engine_take_stats(g->l->engine, &s);
+    n = s.tokens > 0 ? (double)s.tokens : 1;
+    pi_run_notice(
+        g->log, "prompt: %zu tokens, %.1f tokens/s; generation: %zu tokens, %.1f tokens/s, mode %s",
+        g->n_prompt, rate((double)g->n_prompt, g->s_prompt), g->seq.n - g->n_prompt,
+        rate(g->n_steps, g->s_decode), pi_mode_name(g->l->mode));
+    if (s.tokens > 0)
+        pi_run_notice(
+            g->log,
+            "read per token: %.3g weights (attention %.3g, feed-forward %.3g, predictor %.3g, other %.3g), %.1f MiB",
+            (double)(s.weights_attn + s.weights_ffn + s.weights_pred + s.weights_other) / n,
+            (double)s.weights_attn / n, (double)s.weights_ffn / n, (double)s.weights_pred / n,
+            (double)s.weights_other / n, (double)s.bytes / n / 1048576.0);
+    if (strcmp(g->finish, "context") == 0)
+        pi_run_notice(g->log, "stopped: the context of %u tokens is full (-c)",
+                      (unsigned)g->l->n_ctx);
+}
+
+static json_t *result(const struct gen *g)
+{
+    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:o}", "tokens",
+                     pi_json_tokens(g->seq.ids + g->n_prompt, g->seq.n - g->n_prompt), "text",
+                     g->text.clean != NULL ? g->text.clean : "", g->text.n_clean,
+                     "prompt_tokens_per_second", rate((double)g->n_prompt, g->s_prompt),
+                     "tokens_per_second", rate(g->n_steps, g->s_decode), "mode",
+                     pi_mode_name(g->l->mode), "finish", g->finish, "prompt_tokens",
+                     (json_int_t)g->n_prompt, "seed",
+                     g->o->sampler.seed <= INT64_MAX ? json_integer((json_int_t)g->o->sampler.seed)
+                                                     : json_real((double)g->o->sampler.seed));
+}
+
+/* The figures of --verify: in the object, else a line: the result itself where no text was asked for, else a notice. */
+static enum pi_code end_verify(struct gen *g, json_t **into, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_verify_result v;
+    char line[256];
+
+    if (g->verify == NULL)
+        return PI_OK;
+    PI_TRY(pi_verify_finish(g->verify, &v, err));
+    pi_format_verify(&v, line, sizeof(line));
+    if (g->o->json)
+        *into = pi_json_add_verify(*into, &v);
+    else if (g->n_most == 0)
+        printf("%s\n", line);
+    else
+        pi_run_notice(g->log, "%s", line);
+out:
+    return rc;
+}
+
+/* Everything that comes after the last token, also when the user stopped: what was made is kept. */
+static enum pi_code end(struct gen *g, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    json_t *o = NULL;
+
+    PI_TRY(end_text(g, err));
+    if (g->o->json)
+        o = result(g);
+    PI_TRY(end_verify(g, &o, err));
+    if (g->o->json) {
+        PI_TRY(pi_json_print(o, err));
+        o = NULL;
+    }
+    say_speed(g);
+out:
+    json_decref(o);
+    return rc;
+}
+
+static enum pi_code start(struct gen *g, const struct pi_prompt *p, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const uint32_t room = g->l->n_ctx - (uint32_t)p->tokens.n; /* pi_generate_check() */
+
+    g->n_prompt = p->tokens.n;
+    g->n_most = g->o->n_given ? g->o->n_predict : g->o->verify ? 0 : room;
+    for (size_t i = 0; i < p->tokens.n; i++)
+        PI_TRY(pi_tokens_push(&g->seq, p->tokens.ids[i], err));
+    PI_ALLOC(g->logits, g->l->model.shape.n_vocab, err);
+    PI_TRY(pi_sampler_create(g->l->model.shape.n_vocab, &g->o->sampler, &g->sampler, err));
+    if (g->o->verify)
+        PI_TRY(pi_verify_create(&g->l->model, g->l->engine, g->l->dense, g->o->masks, &g->verify,
+                                err));
+    if (!g->o->seed_given && g->o->sampler.temp > 0 && g->n_most > 0)
+        pi_run_notice(g->log, "seed %llu", (unsigned long long)g->o->sampler.seed);
+out:
+    return rc;
+}
+
+enum pi_code pi_generate(const struct pi_run_options *o, const struct pi_run_log *log,
+                         struct pi_loaded *l, const struct pi_prompt *p, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct gen g = {.o = o, .log = log, .l = l, .finish = "interrupted"};
+    bool made_text = false;
+
+    PI_TRY(start(&g, p, err));
+    PI_TRY(feed_prompt(&g, err));
+    rc = generate(&g, err);
+    made_text = rc == PI_OK || rc == PI_E_INTERRUPTED;
+    if (rc == PI_E_INTERRUPTED)
+        g.finish = "interrupted";
+out:
+    if (made_text) {
+        const enum pi_code end_rc = end(&g, rc == PI_OK ? err : NULL);
+
+        rc = rc == PI_OK ? end_rc : rc;
+    }
+    pi_verify_destroy(g.verify);
+    pi_sampler_destroy(g.sampler);
+    pi_tokens_free(&g.seq);
+    pi_text_free(&g.text);
+    free(g.logits);
+    return rc;
+}

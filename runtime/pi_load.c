@@ -1,0 +1,338 @@
+#include "config.h"
+
+#include "runtime/pi_load.h"
+
+#include "common/pi_estimate.h"
+#include "common/pi_profile.h"
+#include "runtime/pi_blas.h"
+#include "runtime/pi_gpu.h"
+#include "runtime/pi_place_fit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_CTX    4096u
+#define DEFAULT_WINDOW 512u
+
+/* given, or the artifact's path beside the model if a file is there; NULL in *path_out if not. The caller frees it. */
+static enum pi_code find_artifact(const struct pi_run_options *o, const char *given,
+                                  enum pi_artifact_kind kind, char **path_out, struct pi_err *err)
+{
+    char *path = given != NULL ? strdup(given)
+                               : pi_path_artifact(o->model, pi_artifact_kind_name(kind), err);
+
+    if (path == NULL)
+        return given != NULL ? pi_err_set(err, PI_E_NOMEM, "no memory for a file name")
+                             : PI_E_NOMEM;
+    if (given == NULL && access(path, F_OK) != 0) {
+        free(path);
+        path = NULL;
+    }
+    *path_out = path;
+    return PI_OK;
+}
+
+/* The profile is not used here, but one of another model is a sign that the files got mixed up. Its data, which may be
+ * gigabytes of samples, is not read. */
+static enum pi_code check_profile(const struct pi_run_options *o, struct pi_loaded *l,
+                                  bool *there_out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_gguf g = {0};
+    char *path = NULL;
+
+    PI_TRY(find_artifact(o, o->profile, PI_ARTIFACT_PROFILE, &path, err));
+    *there_out = path != NULL;
+    if (path == NULL)
+        goto out;
+    PI_TRY(pi_gguf_open(path, 0, &g, err));
+    PI_TRY(pi_artifact_check_kind(&g, PI_ARTIFACT_PROFILE, PI_PROFILE_VERSION, err));
+    PI_TRY(pi_artifact_check_model(&g, o->model, &l->model.lineage, NULL, err));
+out:
+    pi_gguf_close(&g);
+    free(path);
+    return rc;
+}
+
+static enum pi_code load_predictor(const struct pi_run_options *o, struct pi_loaded *l,
+                                   struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = NULL;
+
+    PI_TRY(find_artifact(o, o->predictor, PI_ARTIFACT_PREDICTOR, &path, err));
+    if (path == NULL)
+        goto out;
+    PI_TRY(pi_predictor_load(path, &l->pred, err));
+    l->has_pred = true;
+    PI_TRY(pi_artifact_check_model(&l->pred.file, o->model, &l->model.lineage, NULL, err));
+out:
+    free(path);
+    return rc;
+}
+
+/* "make one with" in the middle of a notice: what stands between this model and predicted mode. */
+static void say_missing(const struct pi_run_options *o, const struct pi_run_log *log,
+                        const struct pi_loaded *l, bool has_profile)
+{
+    const char *act = pi_activation_name(l->model.shape.act);
+
+    if (!pi_activation_has_zeros(l->model.shape.act))
+        pi_run_notice(
+            log, "sparsity is off: the activation %s is never exactly zero; running dense", act);
+    else if (!l->has_pred && !o->mode_given && has_profile)
+        pi_run_notice(log, "no predictor: running %s; make one with: pi-train-predictor %s",
+                      pi_mode_name(l->mode), o->model);
+    else if (!l->has_pred && !o->mode_given)
+        pi_run_notice(
+            log,
+            "no predictor: running %s; make one with: pi-profile %s --data FILE, then pi-train-predictor %s",
+            pi_mode_name(l->mode), o->model, o->model);
+}
+
+/* The mode of decode steps; loads the predictor where that needs one. */
+static enum pi_code decide_mode(const struct pi_run_options *o, const struct pi_run_log *log,
+                                struct pi_loaded *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const bool zeros = pi_activation_has_zeros(l->model.shape.act);
+    bool has_profile = false;
+
+    PI_TRY(check_profile(o, l, &has_profile, err));
+    if (!o->mode_given || o->mode == PI_MODE_PREDICTED)
+        PI_TRY(load_predictor(o, l, err));
+    if (o->mode_given && o->mode == PI_MODE_PREDICTED && !l->has_pred) {
+        rc = pi_err_set(
+            err, PI_E_MISMATCH,
+            "--mode predicted needs a predictor; make one with: %s%s%spi-train-predictor %s",
+            has_profile ? "" : "pi-profile ", has_profile ? "" : o->model,
+            has_profile ? "" : " --data FILE, then ", o->model);
+        goto out;
+    }
+    l->mode = !zeros          ? PI_MODE_DENSE
+              : o->mode_given ? (enum pi_mode)o->mode
+              : l->has_pred   ? PI_MODE_PREDICTED
+                              : PI_MODE_EXACT;
+    if (!o->mode_given || o->mode != PI_MODE_DENSE)
+        say_missing(o, log, l, has_profile);
+out:
+    return rc;
+}
+
+static enum pi_code load_placement(const char *path, const struct pi_run_options *o,
+                                   struct pi_loaded *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_gguf g = {0};
+
+    PI_TRY(pi_artifact_open(path, PI_ARTIFACT_PLACEMENT, PI_PLACEMENT_VERSION, &g, err));
+    PI_TRY(pi_artifact_check_model(&g, o->model, &l->model.lineage, &l->model.fingerprint, err));
+    PI_TRY(pi_placement_load(path, &l->place, err));
+    l->has_place = true;
+    if (l->place.n_layer != l->model.shape.n_layer || l->place.n_ff != l->model.shape.n_ff)
+        PI_FAIL(err, PI_E_MISMATCH, "%s: %u layers of %u neurons, the model has %u of %u", path,
+                (unsigned)l->place.n_layer, (unsigned)l->place.n_ff,
+                (unsigned)l->model.shape.n_layer, (unsigned)l->model.shape.n_ff);
+out:
+    pi_gguf_close(&g);
+    return rc;
+}
+
+/* What was asked for must fit what the placement was made for. */
+static enum pi_code check_placement(const struct pi_run_options *o, const struct pi_loaded *l,
+                                    struct pi_err *err)
+{
+    const struct pi_placement *p = &l->place;
+    char made[32], asked[32];
+
+    pi_format_bytes(p->budget, made, sizeof(made));
+    pi_format_bytes(o->vram_budget, asked, sizeof(asked));
+    if (o->vram_given && o->vram_budget > p->budget)
+        return pi_err_set(
+            err, PI_E_MISMATCH,
+            "--vram-budget %s is more than the %s the placement was made for; run: pi-place %s --vram-budget %s",
+            asked, made, o->model, asked);
+    if (o->ctx_given && o->n_ctx > p->n_ctx)
+        return pi_err_set(
+            err, PI_E_MISMATCH,
+            "-c %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s -c %u",
+            (unsigned)o->n_ctx, (unsigned)p->n_ctx, o->model, made, (unsigned)o->n_ctx);
+    if (o->kv == 1 && p->kv_type != PI_TYPE_F32)
+        return pi_err_set(
+            err, PI_E_MISMATCH,
+            "--kv f32 is more than the f16 the placement was made for; run: pi-place %s --vram-budget %s --kv f32",
+            o->model, made);
+    return PI_OK;
+}
+
+static uint64_t count_hot(const struct pi_placement *p)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_layer; i++)
+        n += p->layers[i].n_hot;
+    return n;
+}
+
+static enum pi_code no_gpu(const struct pi_run_options *o, struct pi_err *err)
+{
+    const int n = pi_gpu_count();
+
+    if (n == 0)
+        return pi_err_set(err, PI_E_NODEV,
+                          "--device %s: no GPU is there (or this build has no CUDA support)",
+                          o->device_text);
+    if (o->gpu >= (uint32_t)n)
+        return pi_err_set(err, PI_E_NODEV, "--device %s: there are %d GPUs, numbered from 0",
+                          o->device_text, n);
+    return pi_err_set(err, PI_E_NODEV,
+                      "--device %s: this version can not compute on a GPU yet; use --device cpu",
+                      o->device_text);
+}
+
+/* Loads the placement if there is one and it could matter, and settles the device. */
+static enum pi_code decide_device(const struct pi_run_options *o, const struct pi_run_log *log,
+                                  struct pi_loaded *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = NULL;
+
+    if (o->device == PI_DEVICE_CPU)
+        goto out;
+    if (o->device == PI_DEVICE_GPU)
+        PI_TRY(no_gpu(o, err));
+    PI_TRY(find_artifact(o, o->placement, PI_ARTIFACT_PLACEMENT, &path, err));
+    if (path != NULL) {
+        PI_TRY(load_placement(path, o, l, err));
+        PI_TRY(check_placement(o, l, err));
+    }
+    l->two_units = o->device == PI_DEVICE_TWO_CPU;
+    if (!l->has_place && (l->two_units || o->vram_given))
+        PI_FAIL(err, PI_E_MISMATCH,
+                "%s needs a placement; make one with: pi-place %s --vram-budget SIZE",
+                l->two_units ? "--device cpu+cpu" : "--vram-budget", o->model);
+    if (l->has_place && l->place.n_units > 1 && !l->two_units)
+        pi_run_notice(log, "the placement puts %llu neurons on a GPU, but %s: running on the CPU",
+                      (unsigned long long)count_hot(&l->place),
+                      pi_gpu_count() == 0 ? "none is there"
+                                          : "this version can not compute on one yet");
+out:
+    free(path);
+    return rc;
+}
+
+static enum pi_code decide_context(const struct pi_run_options *o, const struct pi_run_log *log,
+                                   struct pi_loaded *l, struct pi_err *err)
+{
+    const uint32_t train = l->model.shape.n_ctx_train;
+    uint32_t n = train < DEFAULT_CTX ? train : DEFAULT_CTX;
+
+    if (l->has_place && l->place.n_ctx < n)
+        n = l->place.n_ctx;
+    if (o->ctx_given) {
+        n = o->n_ctx;
+    } else if (o->perplexity != NULL && !o->window_given && n > DEFAULT_WINDOW) {
+        n = DEFAULT_WINDOW; /* nothing longer will be fed */
+    } else if (o->perplexity != NULL && o->window_given && o->window < n) {
+        n = o->window;
+    }
+    if (n > train && !l->model.shape.learned_pos)
+        pi_run_notice(log, "the context of %u is longer than the %u the model was trained for",
+                      (unsigned)n, (unsigned)train);
+    if (o->window_given && o->window > n)
+        return pi_err_set(err, PI_E_RANGE, "--window %u is more than the context of %u (-c)",
+                          (unsigned)o->window, (unsigned)n);
+    l->n_ctx = n;
+    return PI_OK;
+}
+
+enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_log *log,
+                           struct pi_loaded *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_model_options mo = {.hidden_act = o->hidden_act, .check_crc = !o->no_check};
+
+    memset(out, 0, sizeof(*out));
+    PI_TRY(pi_model_open(o->model, &mo, &out->model, err));
+    PI_TRY(pi_tokenizer_create(&out->model.file, &out->tok, err));
+    PI_TRY(decide_device(o, log, out, err));
+    PI_TRY(decide_mode(o, log, out, err));
+    PI_TRY(decide_context(o, log, out, err));
+out:
+    return rc;
+}
+
+/* Sparse modes read the down projection by neuron. */
+static enum pi_code transpose(const struct pi_run_log *log, const struct pi_run_options *o,
+                              struct pi_loaded *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    uint64_t bytes = 0;
+
+    if (!l->model.has_down || (l->mode == PI_MODE_DENSE && !l->two_units))
+        return PI_OK;
+    PI_TRY(pi_model_transpose_down(&l->model, &bytes, err));
+    pi_run_notice(
+        log,
+        "transposed the down projections, %.1f MiB of RAM; avoid it with: pi-convert %s -o FILE",
+        (double)bytes / 1048576.0, o->model);
+out:
+    return rc;
+}
+
+static enum pi_code make_pool(const struct pi_run_options *o, const struct pi_run_log *log,
+                              struct pi_loaded *l, struct pi_err *err)
+{
+    const uint32_t cores = pi_pool_usable_cores();
+
+    if (o->n_threads > cores)
+        pi_run_notice(log,
+                      "-t %u is more than the %u cores that may be used: expect it to be slower",
+                      (unsigned)o->n_threads, (unsigned)cores);
+    return pi_pool_create(o->n_threads, &l->pool, err);
+}
+
+enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,
+                            struct pi_loaded *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_engine_options eo = {
+        .mode = l->mode,
+        .n_ctx = l->n_ctx,
+        .n_seq = 1,
+        .kv_type = o->kv == 1 ? PI_TYPE_F32 : PI_TYPE_F16,
+        .two_units = l->two_units,
+        .force_predicted = o->verify && l->mode == PI_MODE_PREDICTED,
+    };
+    const struct pi_predictor *pred = l->mode == PI_MODE_PREDICTED ? &l->pred : NULL;
+
+    if (o->vram_given)
+        PI_TRY(
+            pi_place_fit(&l->place, &l->model, pred, o->vram_budget, 0, l->n_ctx, eo.kv_type, err));
+    PI_TRY(transpose(log, o, l, err));
+    PI_TRY(make_pool(o, log, l, err));
+    PI_TRY(pi_blas_init(err));
+    PI_TRY(pi_engine_create(&l->model, pred, l->two_units ? &l->place : NULL, l->pool, &eo,
+                            &l->engine, err));
+    if (o->verify) {
+        eo.mode = PI_MODE_DENSE;
+        eo.two_units = eo.force_predicted = false;
+        PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
+    }
+out:
+    return rc;
+}
+
+void pi_load_free(struct pi_loaded *l)
+{
+    pi_engine_destroy(l->dense);
+    pi_engine_destroy(l->engine);
+    pi_pool_destroy(l->pool);
+    pi_tokenizer_destroy(l->tok);
+    pi_predictor_free(&l->pred);
+    pi_placement_free(&l->place);
+    pi_model_close(&l->model);
+    memset(l, 0, sizeof(*l));
+}

@@ -1,0 +1,40 @@
+/*
+ * pi_load.h - finds what a run needs beside the model, checks that it belongs together, and decides mode and device.
+ *
+ * pi_loaded owns everything in it. Order: pi_load_model() opens and decides; the caller may then refuse the prompt before any large
+ * allocation; pi_load_engine() makes pool and engine.
+ */
+#ifndef PI_LOAD_H
+#define PI_LOAD_H
+
+#include "common/pi_tokenizer.h"
+#include "runtime/pi_engine.h"
+#include "runtime/pi_run_options.h"
+
+struct pi_loaded {
+    struct pi_model model;
+    struct pi_tokenizer *tok;
+    struct pi_predictor pred; /* with has_pred */
+    struct pi_placement place; /* with has_place: already no larger than --vram-budget */
+    bool has_pred, has_place;
+    enum pi_mode mode; /* of decode steps */
+    bool two_units;
+    uint32_t n_ctx;
+    struct pi_pool *pool;
+    struct pi_engine *engine;
+    struct pi_engine *dense; /* the second engine of --verify */
+};
+
+/* Opens model, tokenizer and artifacts. Says once what is missing and which command makes it, and why a mode or device is not what was hoped for.
+ * PI_E_MISMATCH when an artifact is of another model or version, or too small for -c, --kv or --vram-budget, or when --mode or --device
+ * need one that is not there: with the command to run. PI_E_NODEV when a GPU was asked for. */
+enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_log *log, struct pi_loaded *out,
+                           struct pi_err *err) PI_MUST_CHECK;
+
+/* Pool, engine, and the dense engine when o->verify is set. */
+enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log, struct pi_loaded *l,
+                            struct pi_err *err) PI_MUST_CHECK;
+
+void pi_load_free(struct pi_loaded *l); /* accepts a zeroed or half-built one */
+
+#endif

@@ -1,0 +1,373 @@
+#include "config.h"
+
+#include "runtime/pi_run_options.h"
+
+#include "common/pi_placement.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <sys/random.h>
+
+#define ANY_U32 4294967295.0
+#define ANY_U64 1.8446744073709551615e19
+
+const struct pi_program pi_run_program = {
+    .name = "pi-run",
+    .synopsis = "-m MODEL.gguf [-p TEXT | -f FILE | --tokens IDS] [options]",
+    .about =
+        "Generates text with a language model, or measures it; finds the model's artifacts beside it.",
+};
+
+/* The tables below name where each value goes; "given" is set when the option occurs. */
+#define N_ROWS_MAX 48
+
+static void add(struct pi_opt *t, const struct pi_opt *rows, size_t n)
+{
+    size_t at = 0;
+
+    while (t[at].name != NULL)
+        at++;
+    memcpy(t + at, rows, n * sizeof(*rows));
+}
+#define ADD(t, rows) add((t), (rows), sizeof(rows) / sizeof((rows)[0]))
+
+static void model_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
+        {.name = "model",
+         .letter = 'm',
+         .kind = PI_OPT_STRING,
+         .dest = &o->model,
+         .arg = "FILE",
+         .help = "the model, a GGUF file"},
+        {.name = "profile",
+         .kind = PI_OPT_STRING,
+         .dest = &o->profile,
+         .arg = "FILE",
+         .help = "default: MODEL.profile.gguf, if there"},
+        {.name = "predictor",
+         .kind = PI_OPT_STRING,
+         .dest = &o->predictor,
+         .arg = "FILE",
+         .help = "default: MODEL.predictor.gguf, if there"},
+        {.name = "placement",
+         .kind = PI_OPT_STRING,
+         .dest = &o->placement,
+         .arg = "FILE",
+         .help = "default: MODEL.placement.gguf, if there"},
+        {.name = "hidden-act",
+         .kind = PI_OPT_STRING,
+         .dest = &o->hidden_act,
+         .arg = "NAME",
+         .help = "the activation, where the file does not name it or names it wrongly"},
+        {.name = "no-check",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->no_check,
+         .help = "do not compare the weights with their checksums first"},
+        {.name = "mode",
+         .kind = PI_OPT_ENUM,
+         .dest = &o->mode,
+         .arg = "dense|exact|predicted",
+         .given = &o->mode_given,
+         .help =
+             "how tokens are decoded; default: predicted with a predictor, else\nexact where the activation has zeros, else dense"},
+        {.name = "device",
+         .kind = PI_OPT_STRING,
+         .dest = &o->device_text,
+         .arg = "DEV",
+         .help = "cpu, gpu, gpu:N or cpu+cpu; default: what placement and machine offer"},
+        {.name = "vram-budget",
+         .kind = PI_OPT_BYTES,
+         .dest = &o->vram_budget,
+         .arg = "SIZE",
+         .given = &o->vram_given,
+         .help = "at most this much of what the placement was made for (8G, 8192M)"},
+        {.name = "kv",
+         .kind = PI_OPT_ENUM,
+         .dest = &o->kv,
+         .arg = "f16|f32",
+         .help = "element type of the KV cache; default f16"},
+        {.name = "act",
+         .kind = PI_OPT_ENUM,
+         .dest = &o->act,
+         .arg = "f32|q8",
+         .help = "activations in products; default f32"},
+        {.name = "ctx-size",
+         .letter = 'c',
+         .kind = PI_OPT_U32,
+         .dest = &o->n_ctx,
+         .arg = "N",
+         .min = 1,
+         .max = 2147483647,
+         .given = &o->ctx_given,
+         .help = "context in tokens; default: the model's, at most 4096"},
+        {.name = "threads",
+         .letter = 't',
+         .kind = PI_OPT_U32,
+         .dest = &o->n_threads,
+         .arg = "N",
+         .min = 1,
+         .max = 1024,
+         .help = "default: the physical cores that may be used"},
+    };
+
+    ADD(t, rows);
+}
+
+static void generation_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    struct pi_sampler_options *s = &o->sampler;
+    const struct pi_opt rows[] = {
+        {.name = "prompt",
+         .letter = 'p',
+         .kind = PI_OPT_STRING,
+         .dest = &o->text,
+         .arg = "TEXT",
+         .help = "the prompt"},
+        {.name = "file",
+         .letter = 'f',
+         .kind = PI_OPT_STRING,
+         .dest = &o->file,
+         .arg = "FILE",
+         .help = "the prompt, byte for byte; default: standard input"},
+        {.name = "tokens",
+         .kind = PI_OPT_STRING,
+         .dest = &o->tokens,
+         .arg = "IDS",
+         .help = "the prompt as token ids 1,2,3; nothing is added"},
+        {.name = "special",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->special,
+         .help = "special tokens written out in the prompt become tokens"},
+        {.name = "predict",
+         .letter = 'n',
+         .kind = PI_OPT_U32,
+         .dest = &o->n_predict,
+         .arg = "N",
+         .min = 0,
+         .max = 2147483647,
+         .given = &o->n_given,
+         .help = "tokens to generate; default: until the model ends or the context is full"},
+        {.name = "seed",
+         .letter = 's',
+         .kind = PI_OPT_U64,
+         .dest = &s->seed,
+         .arg = "SEED",
+         .min = 0,
+         .max = ANY_U64,
+         .given = &o->seed_given,
+         .help = "same seed, same text; default: drawn and printed"},
+        {.name = "temp",
+         .kind = PI_OPT_F32,
+         .dest = &s->temp,
+         .arg = "X",
+         .min = 0,
+         .max = 100,
+         .help = "temperature; 0 is greedy; default 0.8"},
+        {.name = "top-k",
+         .kind = PI_OPT_U32,
+         .dest = &s->top_k,
+         .arg = "N",
+         .min = 0,
+         .max = ANY_U32,
+         .help = "0: all; default 40"},
+        {.name = "top-p",
+         .kind = PI_OPT_F32,
+         .dest = &s->top_p,
+         .arg = "X",
+         .min = 0,
+         .max = 1,
+         .help = "1: all; default 0.95"},
+        {.name = "min-p",
+         .kind = PI_OPT_F32,
+         .dest = &s->min_p,
+         .arg = "X",
+         .min = 0,
+         .max = 1,
+         .help = "0: all; default 0.05"},
+        {.name = "repeat-penalty",
+         .kind = PI_OPT_F32,
+         .dest = &s->repeat_penalty,
+         .arg = "X",
+         .min = 0.1,
+         .max = 10,
+         .help = "1: none, the default"},
+        {.name = "repeat-last-n",
+         .kind = PI_OPT_U32,
+         .dest = &s->repeat_last_n,
+         .arg = "N",
+         .min = 0,
+         .max = ANY_U32,
+         .help = "tokens that the penalty looks back on; default 64"},
+        {.name = "ignore-eos",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->ignore_eos,
+         .help = "go on after the model has ended its text"},
+    };
+
+    ADD(t, rows);
+}
+
+static void action_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
+        {.name = "json",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->json,
+         .help = "the result as one JSON object"},
+        {.name = "tokenize",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->tokenize,
+         .help = "print the prompt's token ids and stop; needs only the vocabulary"},
+        {.name = "bos",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->bos,
+         .help = "with --tokenize: put the BOS token in front"},
+        {.name = "logits",
+         .kind = PI_OPT_STRING,
+         .dest = &o->logits,
+         .arg = "FILE",
+         .help = "write the prompt's logits (little-endian float32 [tokens, vocabulary]) and stop"},
+        {.name = "perplexity",
+         .kind = PI_OPT_STRING,
+         .dest = &o->perplexity,
+         .arg = "FILE",
+         .help = "measure the perplexity of a text"},
+        {.name = "window",
+         .kind = PI_OPT_U32,
+         .dest = &o->window,
+         .arg = "N",
+         .min = 1,
+         .max = 2147483647,
+         .given = &o->window_given,
+         .help = "tokens scored from an empty cache; default 512, or the context if smaller"},
+        {.name = "field",
+         .kind = PI_OPT_STRING,
+         .dest = &o->field,
+         .arg = "NAME",
+         .help = "with --perplexity and JSON lines: the field to read"},
+        {.name = "stepwise",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->stepwise,
+         .help = "with --logits, --perplexity: decode token by token, in the mode"},
+        {.name = "verify",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->verify,
+         .help = "run dense beside and report how far the mode is from it"},
+        {.name = "masks",
+         .kind = PI_OPT_STRING,
+         .dest = &o->masks,
+         .arg = "FILE",
+         .help = "with --verify: write predicted and true sets"},
+    };
+
+    ADD(t, rows);
+}
+
+static enum pi_code parse_device(struct pi_run_options *o, struct pi_err *err)
+{
+    const char *d = o->device_text;
+    char *end;
+    unsigned long n;
+
+    if (d == NULL)
+        return PI_OK;
+    if (strcmp(d, "cpu") == 0) {
+        o->device = PI_DEVICE_CPU;
+    } else if (strcmp(d, "cpu+cpu") == 0) {
+        o->device = PI_DEVICE_TWO_CPU;
+    } else if (strcmp(d, "gpu") == 0) {
+        o->device = PI_DEVICE_GPU;
+    } else if (strncmp(d, "gpu:", 4) == 0 && d[4] >= '0' && d[4] <= '9') {
+        n = strtoul(d + 4, &end, 10);
+        if (*end != '\0' || n > 1023)
+            return pi_err_set(err, PI_E_RANGE,
+                              "--device %s: the GPU must be a number from 0 to 1023", d);
+        o->device = PI_DEVICE_GPU;
+        o->gpu = (uint32_t)n;
+    } else {
+        return pi_err_set(err, PI_E_USAGE, "--device %s: must be one of cpu, gpu, gpu:N, cpu+cpu",
+                          d);
+    }
+    return PI_OK;
+}
+
+/* Pairs of options of which one makes no sense with, or without, the other. */
+static enum pi_code check_together(const struct pi_run_options *o, struct pi_err *err)
+{
+    const bool measuring = o->logits != NULL || o->perplexity != NULL;
+    const int prompts = (o->text != NULL) + (o->file != NULL) + (o->tokens != NULL);
+    const struct {
+        bool bad;
+        const char *text;
+    } rules[] = {
+        {o->model == NULL, "no model: -m MODEL.gguf"},
+        {prompts > 1, "only one of -p, -f and --tokens can be the prompt"},
+        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) > 1,
+         "only one of --tokenize, --logits and --perplexity at a time"},
+        {o->tokenize && o->tokens != NULL, "--tokenize wants text, not --tokens"},
+        {o->bos && !o->tokenize,
+         "--bos goes with --tokenize; elsewhere the model says whether a BOS is added"},
+        {o->special && o->tokens != NULL, "--special has no effect on --tokens"},
+        {o->perplexity != NULL && prompts > 0,
+         "--perplexity takes its text from its own file, not from a prompt"},
+        {o->stepwise && !measuring, "--stepwise goes with --logits or --perplexity"},
+        {o->window_given && o->perplexity == NULL, "--window goes with --perplexity"},
+        {o->field != NULL && o->perplexity == NULL, "--field goes with --perplexity"},
+        {o->masks != NULL && !o->verify, "--masks goes with --verify"},
+        {o->verify && (o->logits != NULL || o->tokenize),
+         "--verify goes with a prompt or --perplexity"},
+        {o->sampler.repeat_penalty != 1.0f && o->sampler.repeat_last_n == 0,
+         "--repeat-penalty has no effect with --repeat-last-n 0"},
+        {o->vram_given && o->device == PI_DEVICE_CPU,
+         "--vram-budget has no effect with --device cpu"},
+    };
+
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (rules[i].bad)
+            return pi_err_set(err, PI_E_USAGE, "%s", rules[i].text);
+    if (o->act != 0)
+        return pi_err_set(err, PI_E_UNSUPPORTED, "--act q8 is not available yet: use --act f32");
+    return PI_OK;
+}
+
+static uint64_t draw_seed(void)
+{
+    uint64_t seed;
+
+    if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != (ssize_t)sizeof(seed))
+        seed = (uint64_t)time(NULL);
+    return seed & 0xffffffff; /* short enough to be typed */
+}
+
+enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *out,
+                                  struct pi_run_log *log_out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_opt table[N_ROWS_MAX] = {0};
+    struct pi_program prog = pi_run_program;
+    const char *operands[1];
+
+    memset(log_out, 0, sizeof(*log_out));
+    memset(out, 0, sizeof(*out));
+    out->sampler = (struct pi_sampler_options){.temp = 0.8f,
+                                               .top_k = 40,
+                                               .top_p = 0.95f,
+                                               .min_p = 0.05f,
+                                               .repeat_penalty = 1,
+                                               .repeat_last_n = 64};
+    model_rows(out, table);
+    generation_rows(out, table);
+    action_rows(out, table);
+    prog.opts = table;
+    PI_TRY(pi_opt_parse(&prog, argc, argv, operands, &log_out->common, err));
+    if (log_out->common.help || log_out->common.version)
+        goto out;
+    PI_TRY(parse_device(out, err));
+    PI_TRY(check_together(out, err));
+    if (!out->seed_given)
+        out->sampler.seed = draw_seed();
+out:
+    return rc;
+}

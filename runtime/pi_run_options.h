@@ -1,0 +1,61 @@
+/*
+ * pi_run_options.h - pi-run's command line: the table, and what options mean together.
+ *
+ * Strings are borrowed from argv. Options that cannot take effect together are refused here, before any file is opened.
+ */
+#ifndef PI_RUN_OPTIONS_H
+#define PI_RUN_OPTIONS_H
+
+#include "common/pi_err.h"
+#include "common/pi_opt.h"
+#include "runtime/pi_sampler.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pi_run_device { PI_DEVICE_AUTO, PI_DEVICE_CPU, PI_DEVICE_GPU, PI_DEVICE_TWO_CPU };
+
+struct pi_run_options {
+    /* what to run */
+    const char *model, *profile, *predictor, *placement; /* artifacts: NULL: beside the model, if there */
+    const char *hidden_act;                              /* NULL: what the file says */
+    bool no_check;                                       /* skip the CRCs of the model's weights */
+    /* how */
+    int mode; /* enum pi_mode; meaningful when mode_given */
+    const char *device_text;
+    enum pi_run_device device; /* parsed from device_text */
+    uint32_t gpu;
+    uint64_t vram_budget;
+    int kv, act; /* indices into "f16|f32" and "f32|q8" */
+    uint32_t n_ctx, n_threads;
+    bool mode_given, vram_given, ctx_given;
+    /* prompt: one of text, file, tokens; else standard input */
+    const char *text, *file, *tokens;
+    bool bos, special;
+    /* generation */
+    uint32_t n_predict;
+    bool n_given, seed_given, ignore_eos;
+    struct pi_sampler_options sampler;
+    /* other things to do */
+    bool tokenize;
+    const char *logits, *perplexity, *field, *masks;
+    bool stepwise, verify, window_given;
+    uint32_t window;
+    bool json;
+};
+
+/* Who notices go to. */
+struct pi_run_log {
+    struct pi_common_opts common;
+};
+
+extern const struct pi_program pi_run_program; /* name, synopsis, about: for notices and the end of main */
+
+/* Defaults, then argv. When --help or --version was given it has been printed and log_out->common says so. Draws a seed when none is given.
+ * PI_E_USAGE, PI_E_RANGE; PI_E_UNSUPPORTED for --act q8. */
+enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *out, struct pi_run_log *log_out,
+                                  struct pi_err *err) PI_MUST_CHECK;
+
+#define pi_run_notice(log, ...) pi_notice(&pi_run_program, &(log)->common, __VA_ARGS__)
+
+#endif

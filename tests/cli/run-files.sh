@@ -1,0 +1,89 @@
+#!/bin/sh
+# pi-run: damaged, foreign and newer files. Each: its exit status, one line on standard error, nothing on standard output.
+. "$abs_top_srcdir/tests/cli/run_lib.sh"
+model llama-relu
+model llama-silu-gqa-tied
+m=$tmp/llama-relu.gguf
+other=$tmp/llama-silu-gqa-tied.gguf
+
+# Models.
+for cut in 3 20 1000 40000; do
+    make_artifact cut "$m" "$tmp/bad.gguf" $cut
+    fails 3 'bad.gguf' "model cut to $cut bytes" pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+done
+make_artifact cut "$m" "$tmp/bad.gguf" -1
+fails 3 'bad.gguf' 'model without its last byte' pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+make_artifact flip "$m" "$tmp/bad.gguf" -5000
+fails 3 'bad.gguf.*(checksum|CRC)' 'model with a flipped bit in its weights' pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+make_artifact flip "$m" "$tmp/bad.gguf" 1
+fails 3 'bad.gguf' 'model with a broken magic' pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+make_artifact flip "$m" "$tmp/bad.gguf" 4
+fails 4 'version' 'model of an unknown GGUF version' pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+printf 'not a model at all, just text\n' >"$tmp/bad.gguf"
+fails 3 'bad.gguf' 'text as model' pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+: >"$tmp/bad.gguf"
+fails 3 'bad.gguf' 'an empty model' pi-run -q -m "$tmp/bad.gguf" -p x -n 1
+
+# Artifacts beside the model.
+for kind in predictor placement; do
+    a=$tmp/llama-relu.$kind.gguf
+    case $kind in
+    predictor) how=perfect other_how=perfect ;;
+    placement) how=0.5 other_how=0.25 ;;
+    esac
+    make_artifact $kind "$m" "$tmp/good" $how
+    make_artifact $kind "$other" "$tmp/foreign" $other_how
+    cp "$tmp/good" "$a"
+    works "$kind: a good one" pi-run -q -m "$m" -p x -n 1 --json
+    size=$(wc -c <"$a")
+    for cut in 10 $((size / 2)) $((size - 1)); do
+        make_artifact cut "$tmp/good" "$a" $cut
+        fails 3 "$kind.gguf" "$kind: cut to $cut bytes" pi-run -q -m "$m" -p x -n 1
+    done
+    for at in 30 $((size / 3)) $((size - 40)); do
+        make_artifact flip "$tmp/good" "$a" $at
+        fails '3' "$kind.gguf" "$kind: a flipped bit at $at" pi-run -q -m "$m" -p x -n 1
+    done
+    cp "$tmp/foreign" "$a"
+    fails 5 "$kind.gguf.*pi-" "$kind: of another model" pi-run -q -m "$m" -p x -n 1
+    make_artifact newer $kind "$m" "$a"
+    fails 5 "$kind.gguf.*2\\.0.*1\\.0" "$kind: of a newer version" pi-run -q -m "$m" -p x -n 1
+    cp "$m" "$a"
+    fails '3|5' "$kind.gguf" "$kind: a model under its name" pi-run -q -m "$m" -p x -n 1
+    rm "$a"
+done
+make_artifact newer profile "$m" "$tmp/llama-relu.profile.gguf"
+fails 5 'profile.gguf.*2\.0.*1\.0' 'profile: of a newer version' pi-run -q -m "$m" -p x -n 1
+make_artifact newer profile "$other" "$tmp/llama-relu.profile.gguf"
+fails 5 'profile.gguf' 'profile: of another model' pi-run -q -m "$m" -p x -n 1
+rm "$tmp/llama-relu.profile.gguf"
+
+# A predictor survives a change of the weights' type, a placement does not.
+make_artifact predictor "$m" "$tmp/pred" perfect
+make_artifact placement "$m" "$tmp/place" 0.5
+pi-convert "$ref/llama-relu" -o "$tmp/f16.gguf" --type f16 >"$tmp/out" 2>"$tmp/err"
+check $? 'the model in F16'
+works 'a predictor of the F32 file' pi-run -q -m "$tmp/f16.gguf" --predictor "$tmp/pred" -p x -n 1 --json
+fails 5 'place' 'a placement of the F32 file' pi-run -q -m "$tmp/f16.gguf" --placement "$tmp/place" -p x -n 1
+
+# A placement for a GPU that is not there, and requests beyond it.
+works 'a placement without its GPU' env CUDA_VISIBLE_DEVICES= pi-run -m "$m" --placement "$tmp/place" -p x -n 1
+grep -q 'neurons on a GPU, but .*running on the CPU' "$tmp/err"
+check $? 'a notice, and the CPU'
+fails 5 '-c 512 is more than the 256.*pi-place .* --vram-budget 64M .*512' 'more context than placed' \
+    pi-run -q -m "$m" --placement "$tmp/place" -c 512 -p x -n 1
+fails 5 '--vram-budget 1G is more than the 64M.*pi-place .* --vram-budget 1G' 'more memory than placed' \
+    pi-run -q -m "$m" --placement "$tmp/place" --vram-budget 1G -p x -n 1
+works 'more context on the CPU alone' pi-run -q -m "$m" --placement "$tmp/place" --device cpu -c 512 -p x -n 1
+fails 6 'vram-budget 1K.*need' 'a budget below the fixed part' \
+    pi-run -q -m "$m" --placement "$tmp/place" --device cpu+cpu --vram-budget 1K -p x -n 1
+
+# Outputs that cannot be made leave nothing behind.
+mkdir "$tmp/dir"
+fails 7 'dir' 'logits over a folder' pi-run -q -m "$m" -p x --logits "$tmp/dir"
+fails 3 '' 'perplexity of broken JSON lines' sh -c "printf '{\"text\": 1\\n' >'$tmp/t'; pi-run -q -m '$m' --perplexity '$tmp/t'; exit \$?"
+printf '' >"$tmp/t"
+fails 2 'too short' 'perplexity of nothing' pi-run -q -m "$m" --perplexity "$tmp/t"
+[ -z "$(find "$tmp" -name '*.tmp*' -o -name '.*.gguf*')" ]
+check $? 'no temporary files are left'
+echo "1..$n"
