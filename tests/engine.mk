@@ -1,1 +1,8 @@
-# Tests of engine: pi_unit_tests += tests/t_x; tests_t_x_SOURCES = ...; pi_cli_tests += tests/cli/x.sh; EXTRA_DIST += data
+# Tests of engine: schedules, and the engine on tiny random models.
+pi_unit_tests += tests/t_schedule
+tests_t_schedule_SOURCES = tests/t_schedule.c tests/tap.h
+tests_t_schedule_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_engine
+tests_t_engine_SOURCES = tests/t_engine.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_engine_LDADD   = $(PI_RUNTIME_LIBS)
