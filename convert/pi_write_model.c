@@ -55,7 +55,7 @@ static void read_f32(const struct pi_cpu_type *k, enum pi_type type, const uint8
     const struct pi_type_info *info = pi_type_info((uint32_t)type);
     size_t piece_bytes = PIECE / info->block_elems * info->block_bytes;
 
-    if ((uintptr_t)at % 4 == 0 && n <= UINT32_MAX) {
+    if ((uintptr_t)at % (type == PI_TYPE_F32 ? 4 : 2) == 0 && n <= UINT32_MAX) {
         k->to_f32(at, out, (uint32_t)n);
         return;
     }
