@@ -15,7 +15,8 @@ libpi_convert_a_SOURCES = \
 	convert/pi_spm_model.c \
 	convert/pi_tok_json.c \
 	convert/pi_vocab.c convert/pi_vocab.h \
-	convert/pi_write_model.c convert/pi_write_model.h
+	convert/pi_write_model.c convert/pi_write_model.h \
+	convert/pi_yaml_out.c convert/pi_yaml_out.h
 bin_PROGRAMS += pi-convert
 pi_convert_SOURCES = convert/pi-convert.c
 pi_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
