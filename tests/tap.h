@@ -55,7 +55,7 @@ static inline int tap_ok(int ok, const char *file, int line, const char *text)
 #define FAILS(call, code_, text, e)                                                 \
     do {                                                                            \
         int rc_ = (int)(call);                                                      \
-        if (!tap_ok(rc_ == (int)(code_) && strstr((e).msg, (text)) != NULL, __FILE__, __LINE__, #call " fails: " text)) \
+        if (!tap_ok(rc_ == (int)(code_) && strstr((e).msg, (text)) != NULL, __FILE__, __LINE__, #call " fails: " #text)) \
             printf("# code %d, message \"%s\"\n", rc_, (e).msg);                    \
     } while (0)
 

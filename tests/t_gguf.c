@@ -1,0 +1,650 @@
+/* GGUF: round trips, and files that lie in every way that has broken other readers. */
+#include "config.h"
+
+#include "common/pi_artifact.h"
+#include "common/pi_gguf.h"
+#include "tests/gguf_bytes.h"
+#include "tests/scratch.h"
+#include "tests/tap.h"
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static struct pi_err e;
+static struct gb b;
+
+/* Opens b's bytes from a block of exactly their size, so that a sanitizer sees one byte too far. */
+static enum pi_code open_bytes_with(unsigned flags)
+{
+    struct pi_gguf g = {0};
+    uint8_t *copy = malloc(b.n + (b.n == 0));
+    enum pi_code rc;
+
+    memcpy(copy, b.p, b.n);
+    memset(&e, 0, sizeof(e));
+    rc = pi_gguf_open_memory(copy, b.n, "x.gguf", flags, &g, &e);
+    pi_gguf_close(&g);
+    free(copy);
+    return rc;
+}
+
+static enum pi_code open_bytes(void)
+{
+    return open_bytes_with(0);
+}
+
+/* ---- round trip ----------------------------------------------------------------------------- */
+
+static void write_sample(const char *path, bool other_order)
+{
+    static const struct pi_str words[] = {{"a", 1}, {"", 0}, {"b\0c", 3}};
+    static const int32_t numbers[] = {-1, 0, 1 << 30};
+    struct pi_gguf_writer *w = NULL;
+    uint64_t ne[4] = {32, 3, 1, 1};
+    uint8_t data[160 + 102];
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 31 + 7);
+    PASSES(pi_gguf_writer_create(path, &w, &e), e);
+    if (other_order)
+        PASSES(pi_gguf_set_f32(w, "z.f", 1.5f, &e), e);
+    PASSES(pi_gguf_set_u32(w, "a.u32", 1, &e), e);
+    PASSES(pi_gguf_set_u32(w, "a.u32", 4000000000u, &e), e); /* the later value counts */
+    PASSES(pi_gguf_set_u64(w, "a.u64", UINT64_MAX, &e), e);
+    PASSES(pi_gguf_set_bool(w, "a.yes", true, &e), e);
+    PASSES(pi_gguf_set_string(w, "general.architecture", "llama", &e), e);
+    PASSES(pi_gguf_set_strings(w, "words", words, 3, &e), e);
+    PASSES(pi_gguf_set_array(w, "numbers", PI_GGUF_I32, numbers, 3, &e), e);
+    PASSES(pi_gguf_set_u32(w, "pi.crc32", 17, &e), e); /* a stale one is replaced */
+    if (!other_order)
+        PASSES(pi_gguf_set_f32(w, "z.f", 1.5f, &e), e);
+    PASSES(pi_gguf_add_tensor(w, "first", PI_TYPE_F32, (const uint64_t[]){5, 8}, 2, &e), e);
+    PASSES(pi_gguf_add_tensor(w, "second", PI_TYPE_Q8_0, ne, 2, &e), e);
+    PASSES(pi_gguf_begin(w, &e), e);
+    PASSES(pi_gguf_append(w, data, 1, &e), e);
+    PASSES(pi_gguf_append(w, data + 1, 200, &e), e); /* across the border of two tensors */
+    PASSES(pi_gguf_append(w, data + 201, sizeof(data) - 201, &e), e);
+    PASSES(pi_gguf_commit(w, &e), e);
+}
+
+static void check_sample(const char *path)
+{
+    struct pi_gguf g = {0};
+    const struct pi_gguf_kv *kv = NULL;
+    const struct pi_gguf_tensor *t;
+    uint32_t u32 = 0;
+    uint64_t u64 = 0;
+    float f = 0;
+    bool yes = false;
+    struct pi_str s = {"", 0};
+
+    PASSES(pi_gguf_open(path, 0, &g, &e), e);
+    EQ(g.version, 3);
+    OK(!g.sparse_magic);
+    PASSES(pi_gguf_u32(&g, "a.u32", true, &u32, &e), e);
+    EQ(u32, 4000000000u);
+    PASSES(pi_gguf_u64(&g, "a.u64", true, &u64, &e), e);
+    OK(u64 == UINT64_MAX);
+    FAILS(pi_gguf_u32(&g, "a.u64", true, &u32, &e), PI_E_CORRUPT, "more than 4294967295", e);
+    PASSES(pi_gguf_bool(&g, "a.yes", true, &yes, &e), e);
+    OK(yes);
+    PASSES(pi_gguf_f32(&g, "z.f", true, &f, &e), e);
+    NEAR(f, 1.5, 0);
+    FAILS(pi_gguf_u32(&g, "z.f", true, &u32, &e), PI_E_CORRUPT, "z.f is f32, not an integer", e);
+    FAILS(pi_gguf_f32(&g, "a.u32", true, &f, &e), PI_E_CORRUPT, "a.u32 is u32", e);
+    FAILS(pi_gguf_bool(&g, "a.u32", true, &yes, &e), PI_E_CORRUPT, "not a truth value", e);
+    FAILS(pi_gguf_string(&g, "numbers", true, &s, &e), PI_E_CORRUPT, "an array of i32", e);
+    FAILS(pi_gguf_u32(&g, "absent", true, &u32, &e), PI_E_CORRUPT, "absent is missing", e);
+    u32 = 5;
+    PASSES(pi_gguf_u32(&g, "absent", false, &u32, &e), e);
+    EQ(u32, 5);
+    PASSES(pi_gguf_string(&g, "general.architecture", true, &s, &e), e);
+    OK(pi_str_eq(s, "llama"));
+    PASSES(pi_gguf_array(&g, "words", PI_GGUF_STR, true, &kv, &e), e);
+    OK(kv->n == 3 && pi_str_eq(kv->strs[0], "a") && kv->strs[1].n == 0 && kv->strs[2].n == 3 &&
+       memcmp(kv->strs[2].p, "b\0c", 3) == 0);
+    PASSES(pi_gguf_array(&g, "numbers", PI_GGUF_I64, true, &kv, &e), e);
+    OK(kv->n == 3 && pi_gguf_elem_i64(kv, 0) == -1 && pi_gguf_elem_i64(kv, 2) == 1 << 30);
+    FAILS(pi_gguf_array(&g, "numbers", PI_GGUF_F32, true, &kv, &e), PI_E_CORRUPT,
+          "an array of i32, not of f32", e);
+    FAILS(pi_gguf_array(&g, "words", PI_GGUF_I64, true, &kv, &e), PI_E_CORRUPT, "not of integers",
+          e);
+    t = pi_gguf_find_tensor(&g, "second");
+    OK(t != NULL && t->type == PI_TYPE_Q8_0 && t->ne[0] == 32 && t->ne[1] == 3 && t->bytes == 102);
+    OK(t != NULL && t->data[0] == (uint8_t)(160 * 31 + 7));
+    OK(t != NULL && (t->data - g.map.data) % 32 == 0);
+    OK(pi_gguf_find_tensor(&g, "third") == NULL && pi_gguf_find_tensor(&g, "") == NULL);
+    PASSES(pi_gguf_check_crc(&g, &e), e);
+    pi_gguf_close(&g);
+}
+
+static void test_copy(const char *from, const char *to)
+{
+    struct pi_gguf g = {0}, h = {0};
+    struct pi_gguf_writer *w = NULL;
+    size_t same = 0;
+
+    PASSES(pi_gguf_open(from, 0, &g, &e), e);
+    PASSES(pi_gguf_writer_create(to, &w, &e), e);
+    for (size_t i = 0; i < g.n_kv; i++)
+        PASSES(pi_gguf_set_copy(w, &g.kv[i], &e), e);
+    PASSES(pi_gguf_begin(w, &e), e);
+    PASSES(pi_gguf_commit(w, &e), e);
+    PASSES(pi_gguf_open(to, 0, &h, &e), e);
+    for (size_t i = 0; i < h.n_kv; i++) {
+        const struct pi_gguf_kv *x = &h.kv[i], *y = NULL;
+
+        for (size_t k = 0; k < g.n_kv && y == NULL; k++)
+            if (g.kv[k].key.n == x->key.n && memcmp(g.kv[k].key.p, x->key.p, x->key.n) == 0)
+                y = &g.kv[k];
+        same += y != NULL && y->type == x->type && y->elem == x->elem && y->n == x->n;
+    }
+    EQ(same, h.n_kv);
+    EQ(h.n_kv, g.n_kv - 1); /* no tensors: no pi.crc32 */
+    pi_gguf_close(&g);
+    pi_gguf_close(&h);
+}
+
+static void test_round_trip(const char *dir)
+{
+    char *one = scratch_path(dir, "1.gguf"), *two = scratch_path(dir, "2.gguf");
+    char *p = NULL, *q = NULL;
+    size_t n = 0, m = 0;
+
+    write_sample(one, false);
+    check_sample(one);
+    write_sample(two, true);
+    PASSES(pi_file_read_all(one, false, 1 << 20, &p, &n, &e), e);
+    PASSES(pi_file_read_all(two, false, 1 << 20, &q, &m, &e), e);
+    OK(n == m && memcmp(p, q, n) == 0);
+    test_copy(one, two);
+
+    /* Damage in the data is the CRC's to find, in the header the reader's own. */
+    p[n - 40] ^= 4;
+    scratch_write(two, p, n);
+    struct pi_gguf g = {0};
+    PASSES(pi_gguf_open(two, 0, &g, &e), e);
+    FAILS(pi_gguf_check_crc(&g, &e), PI_E_CORRUPT, "tensor second has CRC-32", e);
+    pi_gguf_close(&g);
+    p[n - 40] ^= 4;
+    char *at = memmem(p, n, "llama", 5);
+    at[0] = 'L';
+    scratch_write(two, p, n);
+    FAILS(pi_gguf_open(two, 0, &g, &e), PI_E_CORRUPT, "the header's CRC-32", e);
+    PASSES(pi_gguf_open(two, PI_GGUF_NO_HEADER_CRC, &g, &e), e);
+    pi_gguf_close(&g);
+    free(p);
+    free(q);
+    free(one);
+    free(two);
+}
+
+static void test_writer_refuses(const char *path)
+{
+    struct pi_gguf_writer *w = NULL;
+    uint64_t ne[2] = {33, 1}, zero[2] = {32, 0}, huge[2] = {1ull << 40, 1ull << 40};
+
+    PASSES(pi_gguf_writer_create(path, &w, &e), e);
+    FAILS(pi_gguf_add_tensor(w, "t", PI_TYPE_Q8_0, ne, 2, &e), PI_E_RANGE, "33 elements", e);
+    FAILS(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, zero, 2, &e), PI_E_RANGE, "dimension 1 is 0", e);
+    FAILS(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, huge, 2, &e), PI_E_RANGE, "dimension 1", e);
+    FAILS(pi_gguf_add_tensor(w, "", PI_TYPE_F32, ne, 1, &e), PI_E_RANGE, "name of 0", e);
+    FAILS(pi_gguf_set_u32(w, "", 1, &e), PI_E_RANGE, "key of 0", e);
+    PASSES(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, ne, 1, &e), e);
+    FAILS(pi_gguf_append(w, ne, 4, &e), PI_E_RANGE, "data before the header", e);
+    PASSES(pi_gguf_begin(w, &e), e);
+    FAILS(pi_gguf_set_u32(w, "late", 1, &e), PI_E_RANGE, "after the header", e);
+    FAILS(pi_gguf_commit(w, &e), PI_E_RANGE, "not complete", e);
+    OK(access(path, F_OK) != 0);
+    PASSES(pi_gguf_writer_create(path, &w, &e), e);
+    PASSES(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, ne, 1, &e), e);
+    PASSES(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, ne, 1, &e), e);
+    FAILS(pi_gguf_begin(w, &e), PI_E_CORRUPT, "t would occur twice", e);
+    pi_gguf_abort(w);
+    OK(access(path, F_OK) != 0);
+    FAILS(pi_gguf_writer_create("/nonexistent/x.gguf", &w, &e), PI_E_IO, "/nonexistent/x.gguf", e);
+}
+
+/* ---- files that lie ------------------------------------------------------------------------- */
+
+static void test_magic_and_version(void)
+{
+    b.n = 0;
+    FAILS(open_bytes(), PI_E_CORRUPT, "not a GGUF file", e);
+    gb_raw(&b, "GGU", 3);
+    FAILS(open_bytes(), PI_E_CORRUPT, "not a GGUF file", e);
+    gb_raw(&b, "F", 1);
+    FAILS(open_bytes(), PI_E_CORRUPT, "truncated: the version", e);
+    gb_head(&b, 1, 0, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "GGUF version 1", e);
+    gb_head(&b, 4, 0, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "GGUF version 4", e);
+    gb_head(&b, 0, 0, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "GGUF version 0", e);
+    gb_head(&b, 3u << 24, 0, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "big-endian", e);
+    gb_head(&b, 2, 0, 0);
+    PASSES(open_bytes(), e);
+    gb_head(&b, 3, 0, 0);
+    PASSES(open_bytes(), e);
+    memcpy(b.p, "PWRI", 4);
+    PASSES(open_bytes(), e);
+    for (size_t n = 4; n < 24; n++) {
+        b.n = n;
+        OK(open_bytes() == PI_E_CORRUPT);
+    }
+}
+
+static void test_counts(void)
+{
+    static const uint64_t lies[] = {1, 1ull << 31, 1ull << 32, 1ull << 60, 1ull << 63, UINT64_MAX};
+
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        gb_head(&b, 3, 0, lies[i]);
+        FAILS(open_bytes(), PI_E_CORRUPT, "keys cannot fit", e);
+        gb_head(&b, 3, lies[i], 0);
+        FAILS(open_bytes(), PI_E_CORRUPT, "tensors cannot fit", e);
+    }
+}
+
+/* Lengths of strings and arrays beyond the bytes left; "tiny file claims 1 GiB". */
+static void test_lengths(void)
+{
+    static const uint64_t lies[] = {100,        1ull << 30, 1ull << 31,     1ull << 61,
+                                    1ull << 62, 1ull << 63, UINT64_MAX - 7, UINT64_MAX};
+
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        gb_head(&b, 3, 0, 1);
+        gb_u64(&b, lies[i]); /* the key's length */
+        gb_raw(&b, "0123456789", 10);
+        FAILS(open_bytes(), PI_E_CORRUPT, "truncated: a key", e);
+        gb_head(&b, 3, 0, 1);
+        gb_key(&b, "k", PI_GGUF_STR);
+        gb_u64(&b, lies[i]);
+        gb_raw(&b, "0123456789", 10);
+        FAILS(open_bytes(), PI_E_CORRUPT, "truncated: a string", e);
+        for (uint32_t elem = 0; elem <= PI_GGUF_F64; elem++) {
+            if (elem == PI_GGUF_ARR)
+                continue;
+            gb_head(&b, 3, 0, 1);
+            gb_kv_array(&b, "k", elem, lies[i]);
+            gb_u64(&b, 0);
+            OK(open_bytes() == PI_E_CORRUPT && strstr(e.msg, "truncated") != NULL);
+        }
+    }
+    gb_head(&b, 3, 0, 1);
+    gb_kv_array(&b, "k", PI_GGUF_STR, 2);
+    gb_str(&b, "one");
+    FAILS(open_bytes(), PI_E_CORRUPT, "truncated", e);
+}
+
+static void test_tags(void)
+{
+    gb_head(&b, 3, 0, 1);
+    gb_key(&b, "k", 13);
+    gb_u64(&b, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "key k has unknown value type 13", e);
+    gb_head(&b, 3, 0, 1);
+    gb_key(&b, "k", UINT32_MAX);
+    gb_u64(&b, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "unknown value type", e);
+    gb_head(&b, 3, 0, 1);
+    gb_kv_array(&b, "k", 77, 0);
+    gb_u64(&b, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "unknown value type 77", e);
+    gb_head(&b, 3, 0, 1);
+    gb_kv_array(&b, "k", PI_GGUF_ARR, 1);
+    gb_u64(&b, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "array of arrays", e);
+    gb_head(&b, 3, 0, 1);
+    gb_key(&b, "k", PI_GGUF_BOOL);
+    gb_u8(&b, 2);
+    FAILS(open_bytes(), PI_E_CORRUPT, "2 is no truth value", e);
+    gb_head(&b, 3, 0, 1);
+    gb_kv_u32(&b, "", 1);
+    gb_u64(&b, 0);
+    FAILS(open_bytes(), PI_E_CORRUPT, "a key of 0 bytes", e);
+}
+
+static void test_duplicates(void)
+{
+    uint64_t ne = 8;
+
+    gb_head(&b, 3, 0, 3);
+    gb_kv_u32(&b, "k", 1);
+    gb_kv_u32(&b, "other", 1);
+    gb_kv_u32(&b, "k", 2);
+    FAILS(open_bytes(), PI_E_CORRUPT, "key k occurs twice", e);
+    gb_head(&b, 3, 2, 0);
+    gb_tensor(&b, "t", 1, &ne, PI_TYPE_F32, 0);
+    gb_tensor(&b, "t", 1, &ne, PI_TYPE_F32, 32);
+    gb_pad(&b, 32);
+    for (int i = 0; i < 16; i++)
+        gb_u32(&b, 0);
+    FAILS(open_bytes(), PI_E_CORRUPT, "tensor t occurs twice", e);
+}
+
+static void test_alignment(void)
+{
+    static const uint32_t bad[] = {0, 1, 3, 4, 24, 33, 1u << 17, 1u << 31, UINT32_MAX};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        gb_head(&b, 3, 0, 1);
+        gb_kv_u32(&b, "general.alignment", bad[i]);
+        FAILS(open_bytes(), PI_E_CORRUPT, "is no power of two between 8 and 65536", e);
+    }
+    gb_head(&b, 3, 0, 1);
+    gb_key(&b, "general.alignment", PI_GGUF_I32);
+    gb_u32(&b, 32);
+    FAILS(open_bytes(), PI_E_CORRUPT, "general.alignment is no u32", e);
+    gb_head(&b, 3, 0, 1);
+    gb_kv_str(&b, "general.alignment", "32");
+    FAILS(open_bytes(), PI_E_CORRUPT, "general.alignment is no u32", e);
+    gb_head(&b, 3, 0, 1);
+    gb_kv_array(&b, "general.alignment", PI_GGUF_U32, 1);
+    gb_u32(&b, 32);
+    FAILS(open_bytes(), PI_E_CORRUPT, "general.alignment is no u32", e);
+    gb_head(&b, 3, 0, 1);
+    gb_kv_u32(&b, "general.alignment", 64);
+    PASSES(open_bytes(), e);
+}
+
+static void test_dimensions(void)
+{
+    uint64_t ne[8] = {8, 1, 1, 1, 1, 1, 1, 1};
+    static const uint32_t n_dims[] = {0, 5, 8, 1u << 31, UINT32_MAX};
+    static const struct {
+        uint64_t ne[4];
+        uint32_t type;
+        const char *says;
+    } cases[] = {
+        {{0, 1, 1, 1}, PI_TYPE_F32, "dimension 0 is 0"},
+        {{8, 0, 1, 1}, PI_TYPE_F32, "dimension 1 is 0"},
+        {{8, 1, 1, 0}, PI_TYPE_F32, "dimension 3 is 0"},
+        {{1ull << 32, 1ull << 32, 1, 1}, PI_TYPE_F32, "more than 2^63 elements"}, /* product 0 */
+        {{1ull << 62, 4, 1, 1}, PI_TYPE_I8, "more than 2^63 elements"},
+        {{UINT64_MAX, 1, 1, 1}, PI_TYPE_F32, "more than 2^63 elements"},
+        {{(1ull << 62) - 1, 1, 1, 1}, PI_TYPE_F32, "truncated"}, /* padding would wrap */
+        {{(1ull << 62) - 1, 2, 1, 1}, PI_TYPE_F32, "are too many"},
+        {{1ull << 61, 1, 1, 1}, PI_TYPE_F64, "are too many"},
+        {{(1ull << 42) + 1, 1ull << 20, 1, 1}, PI_TYPE_F32, "are too many"},
+        {{(1ull << 42) + 1, 1, 1, 1}, PI_TYPE_F32, "truncated"},
+        {{1ull << 42, 1ull << 10, 1, 1}, PI_TYPE_Q4_0, "truncated"},
+        /* the element count is fine, the bytes of the row wrap for a sloppy formula */
+        {{(1ull << 63) / 18 / 32 * 32, 1, 1, 1}, PI_TYPE_Q4_0, "truncated"},
+        {{(1ull << 62), 1, 1, 1}, PI_TYPE_Q8_0, "truncated"},
+        {{33, 1, 1, 1}, PI_TYPE_Q8_0, "rows of 33 elements are no multiple of the 32"},
+        {{32, 8, 1, 1}, PI_TYPE_Q4_K, "no multiple of the 256"},
+    };
+
+    for (size_t i = 0; i < sizeof(n_dims) / sizeof(n_dims[0]); i++) {
+        gb_one_tensor(&b, n_dims[i], ne, PI_TYPE_F32, 0, 64);
+        FAILS(open_bytes(), PI_E_CORRUPT, "dimensions; 1 to 4", e);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gb_one_tensor(&b, 4, cases[i].ne, cases[i].type, 0, 64);
+        FAILS(open_bytes(), PI_E_CORRUPT, cases[i].says, e);
+    }
+    gb_one_tensor(&b, 1, ne, PI_TYPE_F32, 0, 32);
+    PASSES(open_bytes(), e);
+}
+
+static void test_types(void)
+{
+    static const uint32_t types[] = {4, 5, 9, 16, 29, 31, 39, 1u << 31, UINT32_MAX};
+    uint64_t ne = 256;
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        gb_one_tensor(&b, 1, &ne, types[i], 0, 1024);
+        FAILS(open_bytes(), PI_E_UNSUPPORTED, "tensor t has unsupported type", e);
+        PASSES(open_bytes_with(PI_GGUF_NO_DATA), e); /* the vocabulary can still be read */
+    }
+}
+
+static void test_names(void)
+{
+    char name[300] = {0};
+    uint64_t ne = 8;
+
+    gb_head(&b, 3, 1, 0);
+    gb_tensor(&b, "", 1, &ne, PI_TYPE_F32, 0);
+    gb_pad(&b, 32);
+    gb_str(&b, "some more bytes that the file needs");
+    FAILS(open_bytes(), PI_E_CORRUPT, "name of 0 bytes", e);
+    memset(name, 'n', 256);
+    gb_head(&b, 3, 1, 0);
+    gb_tensor(&b, name, 1, &ne, PI_TYPE_F32, 0);
+    gb_pad(&b, 32);
+    FAILS(open_bytes(), PI_E_CORRUPT, "name of 256 bytes", e);
+    /* Control characters from a file never reach the terminal. */
+    gb_head(&b, 3, 0, 1);
+    gb_key(&b, "\x1b[2J", 99);
+    gb_u64(&b, 0);
+    FAILS(open_bytes(), PI_E_UNSUPPORTED, "key ?[2J", e);
+}
+
+/* Two tensors of 32 bytes and what their offsets may not be. */
+static void two_tensors(uint64_t offset_a, uint64_t offset_b, size_t n_data)
+{
+    uint64_t ne = 8;
+
+    gb_head(&b, 3, 2, 0);
+    gb_tensor(&b, "a", 1, &ne, PI_TYPE_F32, offset_a);
+    gb_tensor(&b, "b", 1, &ne, PI_TYPE_F32, offset_b);
+    gb_pad(&b, 32);
+    for (size_t i = 0; i < n_data; i++)
+        gb_u8(&b, 0);
+}
+
+static void test_extents(void)
+{
+    uint64_t ne[2] = {8, 4};
+
+    two_tensors(0, 32, 64);
+    PASSES(open_bytes(), e);
+    two_tensors(32, 0, 64);
+    PASSES(open_bytes(), e);
+    two_tensors(0, 0, 64);
+    FAILS(open_bytes(), PI_E_CORRUPT, "where the tensors before it end", e);
+    two_tensors(0, 64, 96);
+    FAILS(open_bytes(), PI_E_CORRUPT, "tensor b starts at 64 of the tensor data, where", e);
+    two_tensors(32, 64, 96);
+    FAILS(open_bytes(), PI_E_CORRUPT, "tensor a starts at 32", e);
+    two_tensors(0, 16, 64);
+    FAILS(open_bytes(), PI_E_CORRUPT, "offset 16 is no multiple of the alignment 32", e);
+    two_tensors(0, 32, 63);
+    FAILS(open_bytes(), PI_E_CORRUPT,
+          "truncated: tensor b needs 32 bytes at 32 of the tensor data, the file has 63", e);
+    PASSES(open_bytes_with(PI_GGUF_NO_DATA), e);
+    two_tensors(0, UINT64_MAX - 31, 64);
+    FAILS(open_bytes(), PI_E_CORRUPT, "truncated: tensor b", e);
+    two_tensors(0, 1ull << 63, 64);
+    FAILS(open_bytes(), PI_E_CORRUPT, "truncated: tensor b", e);
+
+    /* Sizes whose sum passes 2^64, each fine by itself. */
+    gb_head(&b, 3, 2, 0);
+    ne[0] = 1ull << 61;
+    ne[1] = 1;
+    gb_tensor(&b, "a", 2, ne, PI_TYPE_F32, 0);
+    gb_tensor(&b, "b", 2, ne, PI_TYPE_F32, 1ull << 63);
+    gb_pad(&b, 32);
+    FAILS(open_bytes(), PI_E_CORRUPT, "truncated: tensor a", e);
+
+    /* A tensor that overlaps its neighbour: the gap is smaller than the type needs. */
+    gb_head(&b, 3, 2, 0);
+    ne[0] = 8;
+    ne[1] = 4;
+    gb_tensor(&b, "a", 2, ne, PI_TYPE_F32, 0);
+    gb_tensor(&b, "b", 2, ne, PI_TYPE_F32, 64);
+    gb_pad(&b, 32);
+    for (int i = 0; i < 64; i++)
+        gb_u32(&b, 0);
+    FAILS(open_bytes(), PI_E_CORRUPT, "tensor b starts at 64", e);
+
+    /* The padding of the header itself is cut off: fine without tensors. */
+    gb_head(&b, 3, 0, 1);
+    gb_kv_u32(&b, "k", 1);
+    PASSES(open_bytes(), e);
+}
+
+/* A whole valid file cut at every length; nothing but an error may come of it. */
+static void test_truncation(void)
+{
+    uint64_t ne[2] = {32, 2};
+    size_t n, opened = 0;
+
+    gb_head(&b, 3, 2, 3);
+    gb_kv_str(&b, "general.architecture", "llama");
+    gb_kv_array(&b, "tokenizer.ggml.tokens", PI_GGUF_STR, 2);
+    gb_str(&b, "<s>");
+    gb_str(&b, "x");
+    gb_kv_u32(&b, "llama.block_count", 1);
+    gb_tensor(&b, "a", 2, ne, PI_TYPE_Q8_0, 0);
+    gb_tensor(&b, "b", 1, ne, PI_TYPE_F16, 96);
+    gb_pad(&b, 32);
+    for (int i = 0; i < 160; i++)
+        gb_u8(&b, 1);
+    PASSES(open_bytes(), e);
+    for (n = b.n; b.n > 0;) {
+        b.n--;
+        opened += open_bytes() == PI_OK;
+    }
+    EQ(opened, 0);
+    OK(n > 160);
+}
+
+static void test_not_finite(void)
+{
+    struct pi_gguf g = {0};
+    float f = 7;
+    uint32_t u = 7;
+    int64_t i64 = -5;
+
+    gb_head(&b, 3, 0, 3);
+    gb_key(&b, "nan", PI_GGUF_F32);
+    gb_u32(&b, 0x7fc00000);
+    gb_key(&b, "big", PI_GGUF_F64);
+    gb_u64(&b, 0x7fe0000000000000); /* above FLT_MAX */
+    gb_key(&b, "minus", PI_GGUF_I64);
+    gb_u64(&b, (uint64_t)i64);
+    PASSES(pi_gguf_open_memory(b.p, b.n, "x.gguf", 0, &g, &e), e);
+    FAILS(pi_gguf_f32(&g, "nan", true, &f, &e), PI_E_CORRUPT, "nan is not finite", e);
+    FAILS(pi_gguf_f32(&g, "big", true, &f, &e), PI_E_CORRUPT, "big is not finite", e);
+    FAILS(pi_gguf_u32(&g, "minus", true, &u, &e), PI_E_CORRUPT, "negative: -5", e);
+    OK(u == 7);
+    pi_gguf_close(&g);
+}
+
+/* Many keys and tensors, all names alike but for the end: opening stays n log n. */
+static void test_many(const char *path)
+{
+    enum {
+        N = 50000
+    };
+    struct pi_gguf_writer *w = NULL;
+    struct pi_gguf g = {0};
+    char name[64];
+    uint8_t zeros[N] = {0};
+    uint64_t one = 1;
+    int bad = 0;
+    clock_t t0, t1;
+
+    PASSES(pi_gguf_writer_create(path, &w, &e), e);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(name, sizeof(name), "a.rather.long.common.beginning.%d", i);
+        bad += pi_gguf_set_u32(w, name, 1, &e) != PI_OK;
+        bad += pi_gguf_add_tensor(w, name, PI_TYPE_I8, &one, 1, &e) != PI_OK;
+    }
+    EQ(bad, 0);
+    PASSES(pi_gguf_begin(w, &e), e);
+    PASSES(pi_gguf_append(w, zeros, N, &e), e);
+    PASSES(pi_gguf_commit(w, &e), e);
+    t0 = clock();
+    PASSES(pi_gguf_open(path, 0, &g, &e), e);
+    t1 = clock();
+    OK(pi_gguf_find(&g, "a.rather.long.common.beginning.49999") != NULL);
+    printf("# opened %zu keys and %zu tensors in %.0f ms\n", g.n_kv, g.n_tensors,
+           1e3 * (double)(t1 - t0) / CLOCKS_PER_SEC);
+    OK((double)(t1 - t0) / CLOCKS_PER_SEC < 5); /* quadratic work would take minutes */
+    pi_gguf_close(&g);
+}
+
+/* Every allocation fails once, each in a process of its own: PI_E_NOMEM, never a crash. */
+static void test_no_memory(void)
+{
+    uint64_t ne = 8;
+    int codes[16], n_nomem = 0;
+
+    gb_head(&b, 3, 1, 2);
+    gb_kv_str(&b, "k", "v");
+    gb_kv_u32(&b, "l", 1);
+    gb_tensor(&b, "t", 1, &ne, PI_TYPE_F32, 0);
+    gb_pad(&b, 32);
+    for (int i = 0; i < 8; i++)
+        gb_u32(&b, 0);
+    (void)fflush(stdout);
+    for (int i = 0; i < 16; i++) {
+        pid_t child = fork();
+        int status = 0;
+
+        if (child == 0) {
+            char nth[16];
+
+            (void)snprintf(nth, sizeof(nth), "%d", i + 1);
+            (void)setenv("PI_TEST_ALLOC_FAIL", nth, 1);
+            _exit((int)open_bytes());
+        }
+        codes[i] =
+            waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        n_nomem += codes[i] == PI_E_NOMEM;
+    }
+    OK(n_nomem >= 5 && n_nomem < 16);
+    for (int i = 0; i < 16; i++)
+        EQ(codes[i], i < n_nomem ? PI_E_NOMEM : PI_OK);
+}
+
+static void test_shared(void)
+{
+    const char *dir = getenv("PI_SHARED");
+    static const char *const names[] = {"falcon", "llama", "mpt"};
+
+    for (size_t i = 0; dir != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[4096];
+        struct pi_gguf g = {0};
+        const struct pi_gguf_kv *kv = NULL;
+
+        (void)snprintf(path, sizeof(path), "%s/tokenizers/ggml-vocab-%s.gguf", dir, names[i]);
+        PASSES(pi_gguf_open(path, PI_GGUF_NO_DATA, &g, &e), e);
+        PASSES(pi_gguf_array(&g, "tokenizer.ggml.tokens", PI_GGUF_STR, true, &kv, &e), e);
+        OK(kv != NULL && kv->n >= 32000);
+        pi_gguf_close(&g);
+    }
+}
+
+int main(void)
+{
+    char *dir = scratch_open();
+    char *path = scratch_path(dir, "x.gguf");
+
+    test_round_trip(dir);
+    test_writer_refuses(path);
+    test_magic_and_version();
+    test_counts();
+    test_lengths();
+    test_tags();
+    test_duplicates();
+    test_alignment();
+    test_dimensions();
+    test_types();
+    test_names();
+    test_extents();
+    test_truncation();
+    test_not_finite();
+    test_many(path);
+    test_no_memory();
+    test_shared();
+    free(path);
+    scratch_close(dir);
+    return DONE();
+}
