@@ -30,6 +30,7 @@ struct gen {
     const char *finish; /* why it ended */
     uint32_t n_steps;   /* decode steps after the prompt */
     double s_prompt, s_decode;
+    struct pi_engine_stats stats; /* of the decode steps */
 };
 
 enum pi_code pi_generate_check(const struct pi_run_options *o, const struct pi_loaded *l,
@@ -163,12 +164,16 @@ out:
     return rc;
 }
 
+static double weights_read(const struct pi_engine_stats *s)
+{
+    return (double)(s->weights_attn + s->weights_ffn + s->weights_pred + s->weights_other);
+}
+
 static void say_speed(const struct gen *g)
 {
-    struct pi_engine_stats s;
+    const struct pi_engine_stats s = g->stats;
     double n;
 
-    pi_engine_take_stats(g->l->engine, &s);
     n = s.tokens > 0 ? (double)s.tokens : 1;
     pi_run_notice(
         g->log, "prompt: %zu tokens, %.1f tokens/s; generation: %zu tokens, %.1f tokens/s, mode %s",
@@ -178,9 +183,9 @@ static void say_speed(const struct gen *g)
         pi_run_notice(
             g->log,
             "read per token: %.3g weights (attention %.3g, feed-forward %.3g, predictor %.3g, other %.3g), %.1f MiB",
-            (double)(s.weights_attn + s.weights_ffn + s.weights_pred + s.weights_other) / n,
-            (double)s.weights_attn / n, (double)s.weights_ffn / n, (double)s.weights_pred / n,
-            (double)s.weights_other / n, (double)s.bytes / n / 1048576.0);
+            weights_read(&s) / n, (double)s.weights_attn / n, (double)s.weights_ffn / n,
+            (double)s.weights_pred / n, (double)s.weights_other / n,
+            (double)s.bytes / n / 1048576.0);
     if (strcmp(g->finish, "context") == 0)
         pi_run_notice(g->log, "stopped: the context of %u tokens is full (-c)",
                       (unsigned)g->l->n_ctx);
@@ -188,13 +193,15 @@ static void say_speed(const struct gen *g)
 
 static json_t *result(const struct gen *g)
 {
-    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:o}", "tokens",
+    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:f, s:f, s:o}", "tokens",
                      pi_json_tokens(g->seq.ids + g->n_prompt, g->seq.n - g->n_prompt), "text",
                      g->text.clean != NULL ? g->text.clean : "", g->text.n_clean,
                      "prompt_tokens_per_second", rate((double)g->n_prompt, g->s_prompt),
                      "tokens_per_second", rate(g->n_steps, g->s_decode), "mode",
                      pi_mode_name(g->l->mode), "finish", g->finish, "prompt_tokens",
-                     (json_int_t)g->n_prompt, "seed",
+                     (json_int_t)g->n_prompt, "weights_per_token",
+                     rate(weights_read(&g->stats), (double)g->stats.tokens), "bytes_per_token",
+                     rate((double)g->stats.bytes, (double)g->stats.tokens), "seed",
                      g->o->sampler.seed <= INT64_MAX ? json_integer((json_int_t)g->o->sampler.seed)
                                                      : json_real((double)g->o->sampler.seed));
 }
@@ -227,6 +234,7 @@ static enum pi_code end(struct gen *g, struct pi_err *err)
     json_t *o = NULL;
 
     PI_TRY(end_text(g, err));
+    pi_engine_take_stats(g->l->engine, &g->stats);
     if (g->o->json)
         o = result(g);
     PI_TRY(end_verify(g, &o, err));

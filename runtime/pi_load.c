@@ -73,7 +73,7 @@ out:
     return rc;
 }
 
-/* "make one with" in the middle of a notice: what stands between this model and predicted mode. */
+/* What stands between this model and predicted mode, and the command for it. */
 static void say_missing(const struct pi_run_options *o, const struct pi_run_log *log,
                         const struct pi_loaded *l, bool has_profile)
 {
@@ -157,7 +157,7 @@ static enum pi_code check_placement(const struct pi_run_options *o, const struct
     if (o->ctx_given && o->n_ctx > p->n_ctx)
         return pi_err_set(
             err, PI_E_MISMATCH,
-            "-c %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s -c %u",
+            "-c %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s -c %u (or use --device cpu)",
             (unsigned)o->n_ctx, (unsigned)p->n_ctx, o->model, made, (unsigned)o->n_ctx);
     if (o->kv == 1 && p->kv_type != PI_TYPE_F32)
         return pi_err_set(
@@ -213,7 +213,11 @@ static enum pi_code decide_device(const struct pi_run_options *o, const struct p
         PI_FAIL(err, PI_E_MISMATCH,
                 "%s needs a placement; make one with: pi-place %s --vram-budget SIZE",
                 l->two_units ? "--device cpu+cpu" : "--vram-budget", o->model);
-    if (l->has_place && l->place.n_units > 1 && !l->two_units)
+    if (!l->has_place)
+        pi_run_notice(
+            log, "no placement: running on the CPU; make one with: pi-place %s --vram-budget SIZE",
+            o->model);
+    else if (l->place.n_units > 1 && !l->two_units)
         pi_run_notice(log, "the placement puts %llu neurons on a GPU, but %s: running on the CPU",
                       (unsigned long long)count_hot(&l->place),
                       pi_gpu_count() == 0 ? "none is there"
@@ -294,6 +298,42 @@ static enum pi_code make_pool(const struct pi_run_options *o, const struct pi_ru
     return pi_pool_create(o->n_threads, &l->pool, err);
 }
 
+/* --verbose: what runs, and how. */
+static void describe(const struct pi_run_options *o, const struct pi_run_log *log,
+                     const struct pi_loaded *l)
+{
+    const struct pi_shape *s = &l->model.shape;
+    uint32_t in[3] = {0}; /* layers per mode */
+
+    if (!log->common.verbose)
+        return;
+    for (uint32_t i = 0; i < s->n_layer; i++)
+        in[pi_engine_layer_mode(l->engine, i)]++;
+    pi_run_notice(log, "%s, %u layers of %u neurons, %s, %.1f MiB", pi_arch_name(s->arch),
+                  (unsigned)s->n_layer, (unsigned)s->n_ff, pi_activation_name(s->act),
+                  (double)l->model.file.map.size / 1048576.0);
+    pi_run_notice(log, "context %u, KV %s, %u threads, %s; layers dense %u, exact %u, predicted %u",
+                  (unsigned)l->n_ctx, o->kv == 1 ? "F32" : "F16", (unsigned)pi_pool_size(l->pool),
+                  l->two_units ? "two units" : "one unit", (unsigned)in[PI_MODE_DENSE],
+                  (unsigned)in[PI_MODE_EXACT], (unsigned)in[PI_MODE_PREDICTED]);
+}
+
+/* A smaller budget keeps a shorter prefix of each hot set. */
+static enum pi_code fit_placement(const struct pi_run_options *o, const struct pi_run_log *log,
+                                  struct pi_loaded *l, const struct pi_predictor *pred,
+                                  enum pi_type kv, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const uint64_t before = count_hot(&l->place);
+
+    PI_TRY(pi_place_fit(&l->place, &l->model, pred, o->vram_budget, 0, l->n_ctx, kv, err));
+    if (count_hot(&l->place) < before)
+        pi_run_notice(log, "the hot sets were cut from %llu to %llu neurons to fit --vram-budget",
+                      (unsigned long long)before, (unsigned long long)count_hot(&l->place));
+out:
+    return rc;
+}
+
 enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,
                             struct pi_loaded *l, struct pi_err *err)
 {
@@ -309,8 +349,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
     const struct pi_predictor *pred = l->mode == PI_MODE_PREDICTED ? &l->pred : NULL;
 
     if (o->vram_given)
-        PI_TRY(
-            pi_place_fit(&l->place, &l->model, pred, o->vram_budget, 0, l->n_ctx, eo.kv_type, err));
+        PI_TRY(fit_placement(o, log, l, pred, eo.kv_type, err));
     PI_TRY(transpose(log, o, l, err));
     PI_TRY(make_pool(o, log, l, err));
     PI_TRY(pi_blas_init(err));
@@ -321,6 +360,8 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         eo.two_units = eo.force_predicted = false;
         PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
     }
+    describe(o, log, l);
+
 out:
     return rc;
 }

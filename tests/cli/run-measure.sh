@@ -4,8 +4,7 @@
 model llama-relu
 model opt-pre
 once='Once upon a time, there was a small house at the edge of the wood.'
-cat "$abs_top_srcdir/README.md" >"$tmp/text"
-head -c 3000 "$tmp/text" >"$tmp/short"
+head -c 1000 "$abs_top_srcdir/README.md" >"$tmp/short"
 
 bytes() { wc -c <"$1" | tr -d ' '; }
 # u32 OFFSET FILE
