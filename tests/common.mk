@@ -8,3 +8,22 @@ tests_t_shape_SOURCES    = tests/t_shape.c tests/gguf_bytes.h tests/scratch.h te
 tests_t_shape_LDADD      = $(PI_COMMON_LIBS)
 tests_t_artifact_SOURCES = tests/t_artifact.c tests/scratch.h tests/tap.h
 tests_t_artifact_LDADD   = $(PI_COMMON_LIBS)
+
+# Fuzz targets; see tests/fuzz/fuzz.h. make check replays their seeds and mutants without a fuzzer.
+pi_unit_tests += tests/t_fuzz_gguf tests/t_fuzz_artifact
+tests_t_fuzz_gguf_SOURCES     = tests/fuzz/fuzz_gguf.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/gguf_bytes.h \
+                                tests/scratch.h tests/tap.h
+tests_t_fuzz_gguf_LDADD       = $(PI_COMMON_LIBS)
+tests_t_fuzz_artifact_SOURCES = tests/fuzz/fuzz_artifact.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h \
+                                tests/tap.h
+tests_t_fuzz_artifact_LDADD   = $(PI_COMMON_LIBS)
+
+if ENABLE_FUZZERS
+noinst_PROGRAMS += tests/fuzz/fuzz_gguf tests/fuzz/fuzz_artifact
+tests_fuzz_fuzz_gguf_SOURCES     = tests/fuzz/fuzz_gguf.c tests/fuzz/fuzz.h tests/gguf_bytes.h
+tests_fuzz_fuzz_gguf_LDADD       = $(PI_COMMON_LIBS)
+tests_fuzz_fuzz_gguf_LDFLAGS     = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
+tests_fuzz_fuzz_artifact_SOURCES = tests/fuzz/fuzz_artifact.c tests/fuzz/fuzz.h
+tests_fuzz_fuzz_artifact_LDADD   = $(PI_COMMON_LIBS)
+tests_fuzz_fuzz_artifact_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
+endif

@@ -7,6 +7,7 @@
 #include "common/pi_gguf.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -71,7 +71,7 @@ static void test_read_all(const char *dir)
     FAILS(pi_file_read_all(dir, true, 4, &p, &n, &e), PI_E_IO, "it is a folder", e);
 
     for (int i = 0; i < BIG; i++)
-        big[i] = (char)(i * i >> 5);
+        big[i] = (char)((unsigned)i * (unsigned)i >> 5);
     gzip_to(path, big, BIG, "wb");
     PASSES(pi_file_read_all(path, true, BIG, &p, &n, &e), e);
     OK(n == BIG && memcmp(p, big, BIG) == 0);
