@@ -1,0 +1,79 @@
+/*
+ * pi_plan.h - from a model, a profile, a machine and a budget to a placement.
+ *
+ * If everything fits the budget, everything is placed on the GPU. Otherwise, in this order: the CUDA context, the buffers and the
+ * tables, without which the GPU is of no use (PI_E_INFEASIBLE names the smallest budget that holds them); then
+ *   paper    the output head, attention layer by layer with its KV cache, and with what is left the paper's program over the
+ *            neurons, each with its rows of the predictor (solver/pi_ilp.h);
+ *   latency  the output head, each layer's attention and its neurons are all options of one program that minimises the expected
+ *            seconds of a token (solver/pi_cost.h).
+ * The embeddings (one row a token) stay on the CPU. Neurons of a layer go hottest first, in groups of 64.
+ */
+#ifndef PI_PLAN_H
+#define PI_PLAN_H
+
+#include "common/pi_err.h"
+#include "common/pi_estimate.h"
+#include "common/pi_hardware.h"
+#include "common/pi_placement.h"
+#include "common/pi_predictor.h"
+#include "common/pi_profile.h"
+#include "common/pi_shape.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum pi_objective {
+    PI_OBJECTIVE_PAPER,
+    PI_OBJECTIVE_LATENCY
+};
+const char *pi_objective_name(enum pi_objective o);
+
+/* Everything borrowed. */
+struct pi_plan_input {
+    const struct pi_gguf *model;
+    const struct pi_shape *shape;
+    const struct pi_profile *profile;     /* or NULL */
+    const struct pi_predictor *predictor; /* or NULL */
+    const struct pi_hardware *hw;
+    uint64_t budget; /* bytes; 0: CPU only */
+    struct pi_run_size
+        run; /* n_batch 0: the largest of 512, 256, ... 8 whose buffers take at most a sixteenth of the budget */
+    enum pi_objective objective;
+};
+
+/* A placement and what is expected of it. */
+struct pi_plan {
+    struct pi_placement place; /* lineage and fingerprint are the caller's to fill */
+    struct pi_model_bytes bytes;
+    bool optimal; /* proven, for its objective */
+    bool all_fits,
+        above_memory; /* everything on the GPU; budget above the GPU's memory, which was used instead */
+    bool
+        sampled; /* tokens_per_second from sampled tokens that the plan did not see; else from mean rates */
+    double seconds;      /* of solving */
+    uint64_t vram_bytes; /* context included; 0 when the GPU holds nothing */
+    uint64_t context_bytes, buffer_bytes, limit; /* limit: the smaller of budget and memory */
+    double activations_on_gpu; /* share of activations that are of hot neurons, 0..1 */
+    double placed, cpu,
+        gpu; /* tokens per second; gpu 0: no GPU, or the model is larger than its memory */
+    struct pi_plan_layer {
+        double share;           /* of the layer's activations */
+        double t_cpu, t_gpu;    /* seconds of the feed-forward block on each unit, alone */
+        double t_attn, t_layer; /* seconds of attention; of all of the layer, hand-overs included */
+    } * layers;                 /* (n_layer); owned */
+};
+
+/* PI_E_NODEV: a budget, but no GPU in the description. PI_E_INFEASIBLE: see above. PI_E_MISMATCH: the split needs a profile and there is
+ * none, or profile or predictor have another shape. */
+enum pi_code pi_plan_make(const struct pi_plan_input *in, struct pi_plan *out,
+                          struct pi_err *err) PI_MUST_CHECK;
+void pi_plan_free(struct pi_plan *p); /* accepts a zeroed one */
+
+/* For people: one line a layer and totals; a few lines; for programs: one JSON object (design: command line). */
+void pi_plan_explain(const struct pi_plan *p, FILE *f);
+void pi_plan_summary(const struct pi_plan *p, FILE *f);
+enum pi_code pi_plan_json(const struct pi_plan *p, FILE *f, struct pi_err *err) PI_MUST_CHECK;
+
+#endif
