@@ -17,6 +17,7 @@
 #include <linux/futex.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -87,6 +88,8 @@ static void gate_wait_change(struct gate *g, unsigned old, bool spin)
 
             until = until != 0 ? until : t + SPIN_NS;
             spin = t < until;
+            /* whom we wait for may have been put on this CPU */
+            (void)sched_yield();
         }
     }
     atomic_fetch_add(&g->sleepers, 1);

@@ -1,7 +1,8 @@
 /*
  * pi_pool.h - a team of threads that runs one function at a time.
  *
- * The caller is thread 0 and takes part. Between two runs the others spin for at most 50 us, then sleep on a futex. The work is split by
+ * The caller is thread 0 and takes part. Between two runs and at barriers threads spin for at most 50 us (yielding the CPU now and then, since whom they wait
+ * for may need it), then sleep on a futex; a pool with more threads than CPUs does not spin. Threads are not pinned. One caller at a time. The work is split by
  * the function itself from (thread, n_threads), or by pi_pool_for() in fixed chunks; results never depend on the thread count if
  * every output element is computed by one thread in a fixed order.
  */
@@ -19,7 +20,8 @@ struct pi_pool;
 uint32_t pi_pool_usable_cores(void);
 
 /* n_threads 0: usable cores. PI_E_NOMEM; PI_E_RANGE above 1024. */
-enum pi_code pi_pool_create(uint32_t n_threads, struct pi_pool **out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_pool_create(uint32_t n_threads, struct pi_pool **out,
+                            struct pi_err *err) PI_MUST_CHECK;
 void pi_pool_destroy(struct pi_pool *p); /* accepts NULL */
 uint32_t pi_pool_size(const struct pi_pool *p);
 
@@ -30,7 +32,8 @@ void pi_pool_run(struct pi_pool *p, pi_pool_fn fn, void *ctx);
 /* Inside a run: returns on all threads once all have called it. */
 void pi_pool_barrier(struct pi_pool *p, uint32_t thread);
 
-/* Runs fn(ctx, begin, end) for [0, n) cut into chunks of chunk elements, handed out dynamically. */
+/* Runs fn(ctx, begin, end) for [0, n) cut into chunks of chunk elements, handed out dynamically (a single chunk: on the caller alone).
+ * Not inside a run. */
 typedef void (*pi_pool_range_fn)(void *ctx, size_t begin, size_t end);
 void pi_pool_for(struct pi_pool *p, size_t n, size_t chunk, pi_pool_range_fn fn, void *ctx);
 

@@ -13,6 +13,18 @@ const char *pi_isa_name(enum pi_isa isa)
     return isa < PI_ISA_COUNT ? isa_names[isa] : "?";
 }
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Not a name that __builtin_cpu_supports knows in every compiler. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 /* __builtin_cpu_supports also asks whether the system saves the wide registers (XGETBV). */
 static bool cpu_has(enum pi_isa isa)
 {
@@ -20,8 +32,7 @@ static bool cpu_has(enum pi_isa isa)
     __builtin_cpu_init();
     switch (isa) {
     case PI_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case PI_ISA_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -68,13 +79,7 @@ enum pi_code pi_cpu_select(const struct pi_cpu **out, struct pi_err *err)
 
 float pi_f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023;
-
-    if (exp == 31) /* infinity, or NaN made quiet as the hardware does */
-        return pi_bits_float(sign | 0x7f800000 | man << 13 | (man != 0 ? 0x400000 : 0));
-    if (exp == 0) /* zero or subnormal: man units of 2^-24, exact */
-        return pi_bits_float(sign | pi_float_bits((float)man * 0x1p-24f));
-    return pi_bits_float(sign | (exp + 127 - 15) << 23 | man << 13);
+    return pi_widen_f16(h);
 }
 
 uint16_t pi_f32_to_f16(float f)
@@ -93,7 +98,7 @@ uint16_t pi_f32_to_f16(float f)
 
 float pi_bf16_to_f32(uint16_t h)
 {
-    return pi_bits_float((uint32_t)h << 16);
+    return pi_widen_bf16(h);
 }
 
 uint16_t pi_f32_to_bf16(float f)

@@ -3,6 +3,7 @@
  *
  * Rows of weights are read in their stored type; activations and sums are F32. The order of summation in a row depends on the ISA and the row alone, never
  * on how many rows a call takes or which thread runs it, so that results do not depend on the thread count. Pure functions; thread safe.
+ * x and y need no alignment beyond that of float, rows 4 bytes (F32) or 2 bytes. Any n for F32, F16, BF16; a multiple of 32 for quantised types.
  * Types here: F32, F16, BF16, Q8_0, Q4_0, Q4_1. Block layouts are those of GGUF (ggml); see docs/formats.md.
  */
 #ifndef PI_CPU_H
@@ -15,19 +16,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pi_isa { PI_ISA_SCALAR, PI_ISA_AVX2, PI_ISA_AVX512, PI_ISA_COUNT };
+enum pi_isa {
+    PI_ISA_SCALAR,
+    PI_ISA_AVX2,
+    PI_ISA_AVX512,
+    PI_ISA_COUNT
+};
 
 struct pi_cpu_type {
     /* out[i] = row_i . x for n_rows rows of n elements, stride bytes apart */
-    void (*dot_rows)(const void *rows, size_t stride, uint32_t n_rows, const float *x, uint32_t n, float *out);
+    void (*dot_rows)(const void *rows, size_t stride, uint32_t n_rows, const float *x, uint32_t n,
+                     float *out);
     /* the same for rows picked by index: row ids[i] of the matrix at base */
-    void (*dot_ids)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids, const float *x,
-                    uint32_t n, float *out);
-    /* y[begin..end) += sum_i a[i] * row_{ids[i]}[begin..end), in the order of ids; begin and end are multiples of 32 or the row's end */
-    void (*axpy_ids)(const void *base, size_t stride, const uint32_t *ids, const float *a, uint32_t n_ids,
-                     uint32_t begin, uint32_t end, float *y);
+    void (*dot_ids)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
+                    const float *x, uint32_t n, float *out);
+    /* y[begin..end) += sum_i a[i] * row_{ids[i]}[begin..end), in the order of ids; begin and end are multiples of 32 or the row's end.
+     * An element's result is the same however columns are cut into ranges and ids into calls, as long as their order is kept. */
+    void (*axpy_ids)(const void *base, size_t stride, const uint32_t *ids, const float *a,
+                     uint32_t n_ids, uint32_t begin, uint32_t end, float *y);
     void (*to_f32)(const void *row, float *out, uint32_t n);
-    /* round to nearest as GGUF writers do; rounds F16 and BF16 to nearest even. n a multiple of the block */
+    /* round to nearest as GGUF writers do (bit for bit ggml's reference); rounds F16 and BF16 to nearest even. n a multiple of the block.
+     * Quantised types: a NaN makes its block's scale NaN, an infinity infinite. */
     void (*from_f32)(const float *x, void *row_out, uint32_t n);
 };
 
@@ -56,9 +65,11 @@ uint16_t pi_f32_to_bf16(float f); /* nearest even; NaN stays NaN */
 /* Element-wise pieces of the model, F32, scalar twins of what GPUs will run. */
 
 /* out = x / sqrt(mean(x^2) + eps) * w     RMSNorm (Zhang and Sennrich 2019, eq. 4) */
-void pi_rms_norm(const struct pi_cpu *cpu, const float *x, const float *w, float eps, float *out, uint32_t n);
+void pi_rms_norm(const struct pi_cpu *cpu, const float *x, const float *w, float eps, float *out,
+                 uint32_t n);
 /* out = (x - mean) / sqrt(var + eps) * w + b     LayerNorm (Ba et al. 2016) */
-void pi_layer_norm(const float *x, const float *w, const float *b, float eps, float *out, uint32_t n);
+void pi_layer_norm(const float *x, const float *w, const float *b, float eps, float *out,
+                   uint32_t n);
 /* In place on n_heads heads of head_dim: rotates pairs by pos * inv_freq[i], i < n_rot / 2, cos and sin scaled by mscale (RoFormer, eq. 34) */
 void pi_rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, bool neox, int32_t pos,
              const float *inv_freq, float mscale);

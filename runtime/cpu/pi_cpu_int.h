@@ -48,6 +48,22 @@ static inline float pi_bits_float(uint32_t u)
     return f;
 }
 
+static inline float pi_widen_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023;
+
+    if (exp == 31) /* infinity, or NaN made quiet as the hardware does */
+        return pi_bits_float(sign | 0x7f800000 | man << 13 | (man != 0 ? 0x400000 : 0));
+    if (exp == 0) /* zero or subnormal: man units of 2^-24, exact */
+        return pi_bits_float(sign | pi_float_bits((float)man * 0x1p-24f));
+    return pi_bits_float(sign | (exp + 127 - 15) << 23 | man << 13);
+}
+
+static inline float pi_widen_bf16(uint16_t h)
+{
+    return pi_bits_float((uint32_t)h << 16);
+}
+
 extern const struct pi_cpu pi_cpu_scalar;
 /* NULL where the compiler's target is not x86-64. */
 const struct pi_cpu *pi_cpu_avx2(void);

@@ -16,10 +16,12 @@ static bool has_nan(const float *x)
     return nan;
 }
 
-/* 1 / d, or 0 for an all-zero block. */
+/* 1 / d, or 0 where that is infinite: an all-zero block, or one so small that its scale is 0 in F16. */
 static float inverse(float d)
 {
-    return d != 0.0f ? 1.0f / d : 0.0f;
+    float id = 1.0f / d;
+
+    return isinf(id) ? 0.0f : id;
 }
 
 /* v towards zero, held in lo..hi (NaN gives lo): blocks with infinities reach this. */

@@ -7,77 +7,89 @@
 #include "runtime/cpu/pi_cpu.h"
 #include "runtime/cpu/pi_cpu_int.h"
 
-#define LANES 8
+#define LANES  8
+#define INLINE static inline __attribute__((always_inline))
 
 /* Elements [at, at + n) of a row, n <= 32; at is a multiple of 32. */
 typedef void (*unpack_fn)(const void *row, uint32_t at, uint32_t n, float *out);
 
-static void unpack_f32(const void *row, uint32_t at, uint32_t n, float *out)
+INLINE void unpack_f32(const void *row, uint32_t at, uint32_t n, float *out)
 {
     memcpy(out, (const float *)row + at, n * sizeof(float));
 }
 
-static void unpack_f16(const void *row, uint32_t at, uint32_t n, float *out)
+INLINE void unpack_f16(const void *row, uint32_t at, uint32_t n, float *out)
 {
     const uint16_t *h = (const uint16_t *)row + at;
 
     for (uint32_t i = 0; i < n; i++)
-        out[i] = pi_f16_to_f32(h[i]);
+        out[i] = pi_widen_f16(h[i]);
 }
 
-static void unpack_bf16(const void *row, uint32_t at, uint32_t n, float *out)
+INLINE void unpack_bf16(const void *row, uint32_t at, uint32_t n, float *out)
 {
     const uint16_t *h = (const uint16_t *)row + at;
 
     for (uint32_t i = 0; i < n; i++)
-        out[i] = pi_bf16_to_f32(h[i]);
+        out[i] = pi_widen_bf16(h[i]);
 }
 
-static void unpack_q8_0(const void *row, uint32_t at, uint32_t n, float *out)
+INLINE void unpack_q8_0(const void *row, uint32_t at, uint32_t n, float *out)
 {
     const struct pi_block_q8_0 *b = (const struct pi_block_q8_0 *)row + at / PI_BLOCK;
-    float d = pi_f16_to_f32(b->d);
+    float d = pi_widen_f16(b->d);
 
     for (uint32_t i = 0; i < n; i++)
         out[i] = d * b->q[i];
 }
 
-static void unpack_q4_0(const void *row, uint32_t at, uint32_t n, float *out)
+INLINE void unpack_q4_0(const void *row, uint32_t at, uint32_t n, float *out)
 {
     const struct pi_block_q4_0 *b = (const struct pi_block_q4_0 *)row + at / PI_BLOCK;
-    float d = pi_f16_to_f32(b->d);
+    float d = pi_widen_f16(b->d);
 
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = d * (float)((i < 16 ? b->q[i] & 15 : b->q[i - 16] >> 4) - 8);
+    (void)n; /* whole blocks */
+    for (uint32_t i = 0; i < PI_BLOCK / 2; i++) {
+        out[i] = d * (float)((b->q[i] & 15) - 8);
+        out[i + PI_BLOCK / 2] = d * (float)((b->q[i] >> 4) - 8);
+    }
 }
 
-static void unpack_q4_1(const void *row, uint32_t at, uint32_t n, float *out)
+INLINE void unpack_q4_1(const void *row, uint32_t at, uint32_t n, float *out)
 {
     const struct pi_block_q4_1 *b = (const struct pi_block_q4_1 *)row + at / PI_BLOCK;
-    float d = pi_f16_to_f32(b->d), m = pi_f16_to_f32(b->m);
+    float d = pi_widen_f16(b->d), m = pi_widen_f16(b->m);
 
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = d * (float)(i < 16 ? b->q[i] & 15 : b->q[i - 16] >> 4) + m;
+    (void)n; /* whole blocks */
+    for (uint32_t i = 0; i < PI_BLOCK / 2; i++) {
+        out[i] = d * (float)(b->q[i] & 15) + m;
+        out[i + PI_BLOCK / 2] = d * (float)(b->q[i] >> 4) + m;
+    }
 }
 
-static inline float dot_row(unpack_fn unpack, const void *row, const float *x, uint32_t n)
+INLINE float dot_row(unpack_fn unpack, const void *row, const float *x, uint32_t n)
 {
     float sum[LANES] = {0}, w[PI_BLOCK];
+    uint32_t at = 0;
 
-    for (uint32_t at = 0; at < n; at += PI_BLOCK) {
-        uint32_t len = n - at < PI_BLOCK ? n - at : PI_BLOCK;
-
-        unpack(row, at, len, w);
-        for (uint32_t i = 0; i < len; i++)
-            sum[i % LANES] += w[i] * x[at + i];
+    for (; n - at >= PI_BLOCK; at += PI_BLOCK) {
+        unpack(row, at, PI_BLOCK, w);
+        for (uint32_t i = 0; i < PI_BLOCK; i += LANES) {
+            for (uint32_t l = 0; l < LANES; l++)
+                sum[l] += w[i + l] * x[at + i + l];
+        }
     }
-    for (int i = 1; i < LANES; i++)
-        sum[0] += sum[i];
+    if (at < n)
+        unpack(row, at, n - at, w);
+    for (uint32_t i = 0; at + i < n; i++)
+        sum[i % LANES] += w[i] * x[at + i];
+    for (int l = 1; l < LANES; l++)
+        sum[0] += sum[l];
     return sum[0];
 }
 
-static inline void axpy_row(unpack_fn unpack, float a, const void *row, uint32_t begin,
-                            uint32_t end, float *y)
+INLINE void axpy_row(unpack_fn unpack, float a, const void *row, uint32_t begin, uint32_t end,
+                     float *y)
 {
     float w[PI_BLOCK];
 
