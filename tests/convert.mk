@@ -2,3 +2,12 @@
 pi_unit_tests += tests/t_hf_forward
 tests_t_hf_forward_SOURCES = tests/t_hf_forward.c tests/tap.h
 tests_t_hf_forward_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_safetensors
+tests_t_safetensors_SOURCES = tests/t_safetensors.c tests/scratch.h tests/tap.h
+tests_t_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_hf_config
+tests_t_hf_config_SOURCES = tests/t_hf_config.c tests/tap.h
+tests_t_hf_config_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_convert
+tests_t_convert_SOURCES = tests/t_convert.c tests/hf_copy.h tests/scratch.h tests/tap.h
+tests_t_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
