@@ -120,7 +120,11 @@ static void make_predictor(const struct pi_model *m, const char *out, const char
         if (strcmp(how, "half") != 0 || l % 2 == 0)
             fill_layer(m, l, how, &p.layers[l]);
     must(pi_predictor_save(out, &p, &e), &e);
-    /* The matrices are left to the end of the program. */
+    for (uint32_t l = 0; l < p.n_layer; l++) {
+        free((void *)(uintptr_t)p.layers[l].fc1.data); /* ours, although a matrix only borrows */
+        free((void *)(uintptr_t)p.layers[l].fc2.data);
+    }
+    free(p.layers);
 }
 
 static void make_newer(const struct pi_model *m, const char *kind, const char *out)
