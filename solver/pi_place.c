@@ -33,7 +33,8 @@ struct session {
 
 static enum pi_code probe(struct session *s, struct pi_err *err)
 {
-    pi_notice(s->prog, s->common, "measuring this machine's memory bandwidth");
+    if (s->common->verbose)
+        pi_notice(s->prog, s->common, "measuring this machine's memory bandwidth");
     return pi_probe(&s->hw, err);
 }
 
@@ -49,9 +50,6 @@ static enum pi_code find_hardware(struct session *s, struct pi_err *err)
         PI_TRY(pi_hardware_load(HARDWARE_FILE, &s->hw, err));
     else
         PI_TRY(probe(s, err));
-    if (s->opt->budget > 0 && s->hw.n_gpus > 1)
-        pi_notice(s->prog, s->common, "the machine has %u GPUs; the placement uses the first, %s",
-                  s->hw.n_gpus, s->hw.gpus[0].name);
 out:
     return rc;
 }
@@ -102,10 +100,6 @@ static enum pi_code find_artifacts(struct session *s, struct pi_err *err)
         s->has_predictor = true;
         PI_TRY(pi_artifact_check_model(&s->predictor.file, s->model_path, &s->lineage, NULL, err));
     }
-    if (!s->has_profile && pi_activation_has_zeros(s->shape.act))
-        pi_notice(s->prog, s->common,
-                  "no profile: every neuron is taken to fire (make one: pi-profile %s --data FILE)",
-                  s->model_path);
 out:
     free(path);
     return rc;
@@ -135,12 +129,26 @@ static enum pi_code plan(struct session *s, struct pi_err *err)
     PI_TRY(pi_plan_make(&in, &s->plan, err));
     s->plan.place.lineage = s->lineage;
     s->plan.place.fingerprint = s->fingerprint;
+out:
+    return rc;
+}
+
+/* What the user may not expect of a placement that was made. */
+static void notices(const struct session *s, const char *path)
+{
+    if (s->opt->budget > 0 && s->hw.n_gpus > 1)
+        pi_notice(s->prog, s->common, "the machine has %u GPUs; the placement uses the first, %s",
+                  s->hw.n_gpus, s->hw.gpus[0].name);
     if (s->plan.above_memory)
         pi_notice(s->prog, s->common,
                   "the budget is more than the GPU's memory (%.0f bytes), which is used instead",
                   s->hw.gpus[0].memory);
-out:
-    return rc;
+    if (!s->has_profile && pi_activation_has_zeros(s->shape.act))
+        pi_notice(
+            s->prog, s->common,
+            "no profile: speeds are for every neuron firing (make one: pi-profile %s --data FILE)",
+            s->model_path);
+    pi_notice(s->prog, s->common, "wrote %s", path);
 }
 
 /* Reports go to stdout, unless that belongs to the JSON object. */
@@ -152,7 +160,7 @@ static enum pi_code report(const struct session *s, const char *path, struct pi_
         pi_plan_explain(&s->plan, people);
     if (!s->common->quiet)
         pi_plan_summary(&s->plan, people);
-    pi_notice(s->prog, s->common, "wrote %s", path);
+    notices(s, path);
     return s->opt->json ? pi_plan_json(&s->plan, stdout, err) : PI_OK;
 }
 

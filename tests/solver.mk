@@ -6,3 +6,9 @@ tests_t_ilp_LDADD   = libpi_solver.a $(PI_COMMON_LIBS) $(GLPK_LIBS)
 pi_unit_tests += tests/t_hardware
 tests_t_hardware_SOURCES = tests/t_hardware.c tests/tap.h
 tests_t_hardware_LDADD   = $(PI_COMMON_LIBS)
+
+pi_unit_tests += tests/t_plan
+tests_t_plan_SOURCES = tests/t_plan.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_plan_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
+
+pi_cli_tests += tests/cli/place.sh

@@ -1,0 +1,45 @@
+#!/bin/sh
+# pi-place: wrong command lines and machines are refused with one line and nothing written; 0G and a what-if machine work.
+. "$abs_top_srcdir/tests/cli/run_lib.sh"
+model llama-relu
+m=$tmp/llama-relu.gguf
+p=$tmp/llama-relu.placement.gguf
+hw=$abs_top_srcdir/datasets/hardware-example.yaml
+cd "$tmp" || exit 1
+
+fails 2 'which model' 'no model' pi-place --vram-budget 8G
+fails 2 'vram-budget is missing' 'no budget' pi-place "$m"
+fails 2 'vram-budget 8: needs a unit' 'budget without a unit' pi-place "$m" --vram-budget 8
+fails 2 'vram-budget -1G' 'negative budget' pi-place "$m" --vram-budget -1G
+fails 2 'objective best.*paper\|latency' 'unknown objective' pi-place "$m" --vram-budget 8G --objective best
+fails 7 'nothing.gguf' 'no such model' pi-place "$tmp/nothing.gguf" --vram-budget 8G --hardware "$hw"
+fails 7 'no-profile' 'a profile that is not there' pi-place "$m" --vram-budget 8G --hardware "$hw" --profile no-profile
+printf 'pi_hardware: 1\ncpu: {threads: 2, bandwidth: 1e9}\nspeed: 1\n' >bad.yaml
+fails 3 'bad.yaml, line 3: unknown key .speed' 'bad machine' pi-place "$m" --vram-budget 8G --hardware bad.yaml
+printf 'pi_hardware: 1\ncpu: {threads: 2, bandwidth: 1e9}\n' >cpu.yaml
+fails 8 'no GPU.*--hardware FILE.*0G' 'a budget without a GPU' pi-place "$m" --vram-budget 8G --hardware cpu.yaml
+fails 6 'smallest that works is --vram-budget [0-9]+K' 'far too small a budget' pi-place "$m" --vram-budget 1M --hardware "$hw"
+make_artifact placement "$m" other.gguf 0.5
+fails 5 'placement' 'a placement for a profile' pi-place "$m" --vram-budget 8G --hardware "$hw" --profile other.gguf
+[ ! -e "$p" ]
+check $? 'nothing was written'
+
+pi-place "$m" --vram-budget 0G --hardware cpu.yaml --json -q >out 2>err && [ ! -s err ] &&
+    grep -qE '^\{"optimal":true,"solve_seconds":[0-9.e-]+,"vram_bytes":0,"activations_on_gpu":0.0,"tokens_per_second":\{"placed":[0-9.]+,"cpu":[0-9.]+,"gpu":null\},"layers":\[(\{"hot":0\},?)+\]\}$' out
+check $? '0G places everything on the CPU and says so in JSON'
+[ -s "$p" ] && pi-run -q -m "$m" --tokens 1,2,3 -n 2 --temp 0 >/dev/null
+check $? 'the placement loads'
+
+cp cpu.yaml hardware.yaml
+pi-place "$m" --vram-budget 0G >out 2>err && grep -q 'CPU only' out && grep -q "wrote $p" err
+check $? 'hardware.yaml of the working folder is found'
+rm hardware.yaml "$p"
+
+pi-place "$m" --vram-budget 8G --hardware "$hw" --explain -o there.gguf >out 2>err &&
+    grep -q 'everything fits: all on the GPU' out && grep -q 'layer      hot' out && [ -s there.gguf ] && [ ! -e "$p" ]
+check $? 'a model that fits is placed on the GPU, where -o says'
+
+pi-place --probe-hardware probed.yaml 2>err && grep -q '^pi_hardware: 1' probed.yaml && grep -q 'GB/s' err &&
+    pi-place "$m" --vram-budget 0G --hardware probed.yaml -q >out
+check $? 'the probed machine is one that loads'
+echo "1..$n"
