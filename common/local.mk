@@ -28,3 +28,5 @@ libpi_common_a_SOURCES = \
 	common/pi_tokenizer.c common/pi_tokenizer.h \
 	common/pi_type.c common/pi_type.h \
 	common/pi_utf8.c
+
+EXTRA_DIST += docs/formats.md
