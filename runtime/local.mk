@@ -11,6 +11,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_avx512.c \
 	runtime/pi_blas.c runtime/pi_blas.h \
 	runtime/pi_engine.c runtime/pi_engine.h \
+	runtime/pi_engine_graph.c runtime/pi_engine_plan.c runtime/pi_engine_int.h \
 	runtime/pi_exec_cpu.c runtime/pi_exec_cpu.h \
 	runtime/pi_kv.c runtime/pi_kv.h \
 	runtime/pi_ops.c runtime/pi_ops_ffn.c runtime/pi_ops_prompt.c runtime/pi_ops.h \

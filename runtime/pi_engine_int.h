@@ -1,0 +1,42 @@
+/*
+ * pi_engine_int.h - what an engine is made of; private to runtime/pi_engine*.c.
+ */
+#ifndef PI_ENGINE_INT_H
+#define PI_ENGINE_INT_H
+
+#include "runtime/pi_engine.h"
+#include "runtime/pi_ops.h"
+
+struct pi_engine {
+    struct pi_engine_options opt;
+    struct pi_state s;
+    uint32_t n_batch;
+    struct pi_graph decode_graph, prompt_graph;
+    struct pi_schedule decode, prompt;
+    struct pi_exec exec, prompt_exec;
+    struct pi_trace *trace;
+    uint32_t *tables; /* (n_layer, n_ff): hot ids ascending, then cold ids ascending */
+    void **scratch;   /* (n_scratch) everything of the memory plan */
+    size_t n_scratch;
+};
+
+static inline uint32_t pi_max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* pi_engine_graph.c: in this order, after model, predictor, pool and options are set. */
+
+/* The mode of each layer, and what predictors want kept. *need_t: decode reads down_t. place: NULL on one unit. */
+enum pi_code pi_engine_resolve_modes(struct pi_engine *e, const struct pi_placement *place,
+                                     bool *need_t, struct pi_err *err) PI_MUST_CHECK;
+/* Which neurons each unit owns. PI_E_CORRUPT for a placement that names one twice. */
+enum pi_code pi_engine_make_tables(struct pi_engine *e, const struct pi_placement *place,
+                                   struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_engine_make_schedules(struct pi_engine *e, const struct pi_placement *place,
+                                      struct pi_err *err) PI_MUST_CHECK;
+
+/* pi_engine_plan.c: KV cache and all scratch, summed up before the first byte is allocated. PI_E_NOMEM says what does not fit. */
+enum pi_code pi_engine_allocate(struct pi_engine *e, struct pi_err *err) PI_MUST_CHECK;
+
+#endif
