@@ -797,6 +797,83 @@ static void test_model_errors(void)
     FAILS(pi_model_open(path, &mo, &m, &e), PI_E_UNSUPPORTED, "no-such", e);
 }
 
+static void check_damage(const struct tiny *base, const char *victim, int damage, int code)
+{
+    struct pi_model_options mo = {.check_crc = true};
+    static int n_files;
+    struct tiny t = *base;
+    struct pi_model m;
+    struct pi_err e;
+    char name[32];
+    const char *path;
+
+    t.victim = victim;
+    t.damage = damage;
+    (void)snprintf(name, sizeof(name), "d%d.gguf", n_files++);
+    path = tiny_path(name);
+    tiny_write(&t, path);
+    e.msg[0] = '\0';
+    EQ(pi_model_open(path, &mo, &m, &e), code);
+    if (!OK(strstr(e.msg, victim) != NULL))
+        printf("# %s: \"%s\"\n", victim, e.msg);
+    EQ(m.layers == NULL && m.file.map.data == NULL, 1); /* nothing is left open */
+}
+
+static void test_damaged_models(void)
+{
+    static const char *const names[] = {"token_embd.weight",      "output_norm.weight",
+                                        "blk.1.attn_norm.weight", "blk.1.attn_k.weight",
+                                        "blk.1.attn_q.weight",    "blk.1.ffn_norm.weight",
+                                        "blk.1.ffn_gate.weight",  "blk.1.ffn_down_t.weight"};
+    static const char *const opt_names[] = {"position_embd.weight", "output_norm.bias",
+                                            "blk.1.attn_q.bias", "blk.1.ffn_up.bias"};
+    struct tiny t = llama;
+
+    t.n_layer = 3; /* the one in the middle is damaged */
+    t.n_embd = 256;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (i > 0)
+            check_damage(&t, names[i], TINY_OMIT, PI_E_CORRUPT);
+        if (i > 0)
+            check_damage(&t, names[i], TINY_LONGER, PI_E_CORRUPT);
+        check_damage(&t, names[i], TINY_NO_KERNEL, PI_E_UNSUPPORTED);
+    }
+    for (size_t i = 0; i < sizeof(opt_names) / sizeof(opt_names[0]); i++)
+        check_damage(&opt, opt_names[i], TINY_OMIT, PI_E_CORRUPT);
+}
+
+/* Whichever allocation fails: PI_E_NOMEM and nothing leaked (the sanitizer build looks). PI_TEST_ALLOC_FAIL counts through the whole
+ * process, so each target lies behind the one before. */
+static void test_allocation_failures(void)
+{
+    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .n_ctx = 16, .n_seq = 1,
+                                  .two_units = true};
+    struct tiny t = llama;
+    struct pi_engine *e;
+    enum pi_code rc = PI_E_NOMEM;
+    uint32_t n_failed = 0, done = 0;
+    char target[32];
+    struct rig r;
+
+    t.down_t = false;
+    rig_open(&r, &t, 1);
+    r.layers[0].n_hot = 10;
+    for (uint32_t k = 1; rc != PI_OK && k < 500; k++, done += k - 1) {
+        (void)snprintf(target, sizeof(target), "%u", done + k);
+        (void)setenv("PI_TEST_ALLOC_FAIL", target, 1);
+        e = NULL;
+        rc = pi_engine_create(&r.m, NULL, &r.place, r.pool, &o, &e, &r.e);
+        (void)unsetenv("PI_TEST_ALLOC_FAIL");
+        n_failed += rc == PI_E_NOMEM && e == NULL;
+        if (rc == PI_OK)
+            EQ(n_failed, k - 1);
+        pi_engine_destroy(e);
+    }
+    EQ(rc, PI_OK);
+    OK(n_failed > 20);
+    rig_close(&r);
+}
+
 int main(void)
 {
     test_by_hand();
@@ -822,5 +899,7 @@ int main(void)
     test_create_errors();
     test_memory();
     test_model_errors();
+    test_damaged_models();
+    test_allocation_failures();
     return DONE();
 }

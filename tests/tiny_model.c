@@ -23,7 +23,7 @@
 /* ---- scratch folder ---- */
 
 static char scratch[64];
-static char paths[64][128];
+static char paths[256][128];
 static int n_paths;
 
 static void remove_scratch(void)
@@ -41,7 +41,7 @@ const char *tiny_path(const char *name)
             exit(1);
         (void)atexit(remove_scratch);
     }
-    if (n_paths == 64)
+    if (n_paths == 256)
         exit(1);
     (void)snprintf(paths[n_paths], sizeof(paths[0]), "%s/%s", scratch, name);
     return paths[n_paths++];
@@ -260,6 +260,36 @@ static void write_tensor(const struct tiny *t, const struct entry *e, enum pi_ty
     free(x);
 }
 
+/* What the file says of an entry; damaged ones get zeros for data. */
+static void describe(const struct tiny *t, const struct entry *e, char name[96], enum pi_type *type,
+                     uint64_t ne[2])
+{
+    bool damaged = t->victim != NULL && strcmp(e->name, t->victim) == 0;
+
+    (void)snprintf(name, 96, "%s", e->name);
+    if (e->transposed)
+        memcpy(strstr(name, "ffn_down_t.weight"), "ffn_down.weight", sizeof("ffn_down.weight"));
+    *type = e->n_rows == 1 || t->dequantised ? PI_TYPE_F32 : t->type;
+    ne[0] = e->transposed ? e->n_rows : e->n_cols;
+    ne[1] = e->transposed ? e->n_cols : e->n_rows;
+    if (damaged && t->damage == TINY_LONGER)
+        ne[1]++;
+    if (damaged && t->damage == TINY_NO_KERNEL)
+        *type = PI_TYPE_Q2_K;
+}
+
+static void write_zeros(enum pi_type type, const uint64_t ne[2], struct pi_gguf_writer *w)
+{
+    struct pi_err err;
+    uint64_t bytes = 0;
+    void *zeros;
+
+    if (!pi_type_row_bytes(type, ne[0], &bytes) || (zeros = calloc(ne[1], bytes)) == NULL)
+        exit(1);
+    MUST(pi_gguf_append(w, zeros, bytes * ne[1], &err));
+    free(zeros);
+}
+
 void tiny_write(const struct tiny *t, const char *path)
 {
     static struct entries es;
@@ -272,17 +302,18 @@ void tiny_write(const struct tiny *t, const char *path)
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < es.n; i++) {
             const struct entry *e = &es.e[i];
-            enum pi_type type = e->n_rows == 1 || t->dequantised ? PI_TYPE_F32 : t->type;
-            uint64_t ne[2] = {e->transposed ? e->n_rows : e->n_cols,
-                              e->transposed ? e->n_cols : e->n_rows};
+            bool damaged = t->victim != NULL && strcmp(e->name, t->victim) == 0;
+            enum pi_type type;
+            uint64_t ne[2];
             char name[96];
 
-            (void)snprintf(name, sizeof(name), "%s", e->name);
-            if (e->transposed)
-                memcpy(strstr(name, "ffn_down_t.weight"), "ffn_down.weight",
-                       sizeof("ffn_down.weight"));
+            describe(t, e, name, &type, ne);
+            if (damaged && t->damage == TINY_OMIT)
+                continue;
             if (pass == 0)
-                MUST(pi_gguf_add_tensor(w, name, type, ne, e->n_rows == 1 ? 1 : 2, &err));
+                MUST(pi_gguf_add_tensor(w, name, type, ne, ne[1] == 1 ? 1 : 2, &err));
+            else if (damaged)
+                write_zeros(type, ne, w);
             else
                 write_tensor(t, e, type, w);
         }

@@ -22,6 +22,12 @@ struct tiny {
     bool rope_freqs;
     const char *rope_scaling; /* NULL, "linear" or "yarn", factor 4 over 8 positions */
     uint64_t seed;
+    const char *victim; /* a tensor to damage, or NULL */
+    enum {
+        TINY_OMIT,
+        TINY_LONGER,
+        TINY_NO_KERNEL
+    } damage;
 };
 
 /* The tensor as F32, row by row; the caller's to free(). Down projections are (n_ff, n_embd) under the name ffn_down_t. Values after rounding to
