@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More sampled tokens than this make neither plan nor score better: 512 give the mean of a layer's time within 1 %. */
-#define MAX_DRAWS 512
+/* More sampled tokens than this make neither plan nor score better. */
+static const uint32_t max_draws[PI_DRAWS_COUNT] = {[PI_DRAWS_PLAN] = 256, [PI_DRAWS_SCORE] = 512};
 
 static uint32_t share_of(uint64_t n_samples, enum pi_draw_set set)
 {
     uint64_t n = n_samples / 2 + (set == PI_DRAWS_PLAN ? n_samples % 2 : 0);
 
-    return (uint32_t)(n < MAX_DRAWS ? n : MAX_DRAWS);
+    return (uint32_t)(n < max_draws[set] ? n : max_draws[set]);
 }
 
 /* Even samples plan, odd ones score, spread evenly when there are more than needed. */

@@ -199,6 +199,7 @@ static enum pi_code latency_layer(struct job *j, uint32_t layer, struct pi_ilp_l
     const struct pi_cost *c = &j->cost;
     enum pi_mode plain = c->zeros ? PI_MODE_EXACT : PI_MODE_DENSE;
     struct pi_place_layer y = {.hot_unit = GPU_UNIT};
+    double ffn = 0.0;
 
     PI_ALLOC(out->opt, 4 * (size_t)c->n_cuts, err);
     for (uint32_t i = 0; i < c->n_cuts; i++) {
@@ -213,7 +214,12 @@ static enum pi_code latency_layer(struct job *j, uint32_t layer, struct pi_ilp_l
                 y.attn_unit = attn ? GPU_UNIT : PI_UNIT_CPU;
                 o->hot = y.n_hot;
                 o->tag = TAG(attn, y.mode_gpu);
-                o->gain = -pi_cost_attn(c, layer, attn) - pi_cost_ffn(c, PI_DRAWS_PLAN, layer, &y);
+                /* With hot neurons the two differ by a hand-over; walking through the draws once is enough. */
+                if (attn == 0 || y.n_hot == 0)
+                    ffn = pi_cost_ffn(c, PI_DRAWS_PLAN, layer, &y);
+                else
+                    ffn -= c->sync;
+                o->gain = -pi_cost_attn(c, layer, attn) - ffn;
                 o->bytes = hot_bytes(&j->plan.bytes.layers[layer], y.n_hot, y.mode_gpu) +
                            (attn ? attn_bytes(&j->plan.bytes, layer) : 0);
             }
