@@ -12,3 +12,7 @@ tests_t_plan_SOURCES = tests/t_plan.c tests/tiny_model.c tests/tiny_model.h test
 tests_t_plan_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
 
 pi_cli_tests += tests/cli/place.sh
+
+pi_unit_tests += tests/t_estimate
+tests_t_estimate_SOURCES = tests/t_estimate.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_estimate_LDADD   = $(PI_RUNTIME_LIBS)
