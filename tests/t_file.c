@@ -139,6 +139,14 @@ static void test_out(const char *dir)
     expect_text(path, "new");
     EQ(scratch_count(dir), 1);
 
+    /* A bare name lies in the working folder. */
+    char *cwd = getcwd(NULL, 0);
+    OK(cwd != NULL && chdir(dir) == 0);
+    PASSES(pi_out_open("bare", &o, &e), e);
+    PASSES(pi_out_commit(o, &e), e);
+    OK(access("bare", F_OK) == 0 && unlink("bare") == 0 && chdir(cwd) == 0);
+    free(cwd);
+
     FAILS(pi_out_open("/nonexistent/x", &o, &e), PI_E_IO, "cannot write /nonexistent/x", e);
     FAILS(pi_out_open(dir, &o, &e), PI_E_IO, "is no regular file", e);
     FAILS(pi_out_open("/dev/null", &o, &e), PI_E_IO, "is no regular file", e);

@@ -3,6 +3,7 @@
 
 #include "common/pi_artifact.h"
 #include "common/pi_gguf.h"
+#include "common/pi_gguf_int.h"
 #include "tests/gguf_bytes.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
@@ -514,6 +515,75 @@ static void test_truncation(void)
     OK(n > 160);
 }
 
+/* Every width of integer, and the ends of their ranges. */
+static void test_widths(void)
+{
+    static const struct {
+        uint32_t type;
+        uint64_t bits;
+        int64_t value;
+    } cases[] = {
+        {PI_GGUF_U8, 0xff, 255},
+        {PI_GGUF_I8, 0xff, -1},
+        {PI_GGUF_U16, 0xfffe, 65534},
+        {PI_GGUF_I16, 0x8000, -32768},
+        {PI_GGUF_U32, 0xffffffff, 4294967295},
+        {PI_GGUF_I32, 0x80000000, INT32_MIN},
+        {PI_GGUF_U64, UINT64_MAX, INT64_MAX}, /* the most that elem_i64 can say */
+        {PI_GGUF_I64, 1ull << 63, INT64_MIN},
+        {PI_GGUF_BOOL, 1, 1},
+    };
+    struct pi_gguf g = {0};
+    const struct pi_gguf_kv *kv = NULL;
+    uint64_t u = 0;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bool integer = cases[i].type != PI_GGUF_BOOL;
+
+        gb_head(&b, 3, 0, 2);
+        gb_kv_array(&b, "a", cases[i].type, 1);
+        gb_raw(&b, &cases[i].bits, pi_gguf_scalar_bytes(cases[i].type));
+        gb_key(&b, "k", cases[i].type);
+        gb_raw(&b, &cases[i].bits, pi_gguf_scalar_bytes(cases[i].type));
+        PASSES(pi_gguf_open_memory(b.p, b.n, "x.gguf", 0, &g, &e), e);
+        PASSES(pi_gguf_array(&g, "a", integer ? PI_GGUF_I64 : PI_GGUF_BOOL, true, &kv, &e), e);
+        EQ(pi_gguf_elem_i64(kv, 0), cases[i].value);
+        if (integer && cases[i].value >= 0) {
+            PASSES(pi_gguf_u64(&g, "k", true, &u, &e), e);
+            OK(u == cases[i].bits);
+        } else {
+            OK(pi_gguf_u64(&g, "k", true, &u, &e) == PI_E_CORRUPT);
+        }
+        FAILS(pi_gguf_array(&g, "k", PI_GGUF_I64, true, &kv, &e), PI_E_CORRUPT, "not an array", e);
+        FAILS(pi_gguf_array(&g, "b", PI_GGUF_I64, true, &kv, &e), PI_E_CORRUPT, "b is missing", e);
+        pi_gguf_close(&g);
+    }
+}
+
+/* A list of checksums that is too short or of another type. */
+static void test_crc_list(void)
+{
+    struct pi_gguf g = {0};
+    uint64_t ne = 8;
+
+    for (int other = 0; other < 2; other++) {
+        gb_head(&b, 3, 1, 1);
+        gb_kv_array(&b, "pi.crc32", other ? PI_GGUF_I32 : PI_GGUF_U32, 2);
+        gb_u64(&b, 0);
+        gb_tensor(&b, "t", 1, &ne, PI_TYPE_F32, 0);
+        gb_pad(&b, 32);
+        for (int i = 0; i < 8; i++)
+            gb_u32(&b, 0);
+        PASSES(pi_gguf_open_memory(b.p, b.n, "x.gguf", 0, &g, &e), e);
+        FAILS(pi_gguf_check_crc(&g, &e), PI_E_CORRUPT,
+              other ? "not of u32" : "2 checksums for 1 tensors", e);
+        pi_gguf_close(&g);
+    }
+    gb_head(&b, 3, 0, 1);
+    gb_kv_str(&b, "pi.header_crc32", "12345678");
+    FAILS(open_bytes(), PI_E_CORRUPT, "pi.header_crc32 is no u32", e);
+}
+
 static void test_not_finite(void)
 {
     struct pi_gguf g = {0};
@@ -640,6 +710,8 @@ int main(void)
     test_names();
     test_extents();
     test_truncation();
+    test_widths();
+    test_crc_list();
     test_not_finite();
     test_many(path);
     test_no_memory();
