@@ -193,7 +193,7 @@ static void say_speed(const struct gen *g)
 
 static json_t *result(const struct gen *g)
 {
-    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:f, s:f, s:o}", "tokens",
+    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:f, s:f, s:I}", "tokens",
                      pi_json_tokens(g->seq.ids + g->n_prompt, g->seq.n - g->n_prompt), "text",
                      g->text.clean != NULL ? g->text.clean : "", g->text.n_clean,
                      "prompt_tokens_per_second", rate((double)g->n_prompt, g->s_prompt),
@@ -202,8 +202,7 @@ static json_t *result(const struct gen *g)
                      (json_int_t)g->n_prompt, "weights_per_token",
                      rate(weights_read(&g->stats), (double)g->stats.tokens), "bytes_per_token",
                      rate((double)g->stats.bytes, (double)g->stats.tokens), "seed",
-                     g->o->sampler.seed <= INT64_MAX ? json_integer((json_int_t)g->o->sampler.seed)
-                                                     : json_real((double)g->o->sampler.seed));
+                     (json_int_t)g->o->sampler.seed);
 }
 
 /* The figures of --verify: in the object, else a line: the result itself where no text was asked for, else a notice. */

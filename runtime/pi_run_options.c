@@ -9,8 +9,8 @@
 #include <time.h>
 #include <sys/random.h>
 
-#define ANY_U32 4294967295.0
-#define ANY_U64 1.8446744073709551615e19
+#define ANY_U32  4294967295.0
+#define MAX_SEED 9223372036854774784.0 /* what a double and JSON's signed integers hold */
 
 const struct pi_program pi_run_program = {
     .name = "pi-run",
@@ -155,7 +155,7 @@ static void generation_rows(struct pi_run_options *o, struct pi_opt *t)
          .dest = &s->seed,
          .arg = "SEED",
          .min = 0,
-         .max = ANY_U64,
+         .max = MAX_SEED,
          .given = &o->seed_given,
          .help = "same seed, same text; default: drawn and printed"},
         {.name = "temp",

@@ -1,6 +1,7 @@
 /* Makes artifacts with known properties for the tests of the command line.
  *
  *   make_artifact placement M.gguf OUT SHARE   the first SHARE of each layer's neurons, scattered, on unit 1; context 256, 64 MiB
+ *   make_artifact placement M.gguf OUT none    a budget of nothing: all on the CPU, one unit
  *   make_artifact predictor M.gguf OUT perfect predicts from the gate itself (or fc1): misses nothing
  *   make_artifact predictor M.gguf OUT blind   never predicts a neuron
  *   make_artifact predictor M.gguf OUT half    like perfect, for every other layer
@@ -40,8 +41,10 @@ static void *get(size_t n, size_t size)
     return p;
 }
 
-static void make_placement(const struct pi_model *m, const char *out, double share)
+static void make_placement(const struct pi_model *m, const char *out, const char *how)
 {
+    const bool none = strcmp(how, "none") == 0;
+    const double share = none ? 0 : strtod(how, NULL);
     struct pi_err e = {0};
     struct pi_placement p = {0};
     const uint32_t n_ff = m->shape.n_ff;
@@ -56,11 +59,11 @@ static void make_placement(const struct pi_model *m, const char *out, double sha
         }
         p.layers[l].n_hot = (uint32_t)(share * n_ff);
         p.layers[l].hot_unit = 1;
-        p.layers[l].attn_unit = l % 2 == 0; /* both ways round */
+        p.layers[l].attn_unit = !none && l % 2 == 0; /* both ways round */
         p.layers[l].mode_cpu = p.layers[l].mode_gpu = PI_MODE_EXACT;
     }
-    p.n_units = 2;
-    p.budget = (uint64_t)64 << 20;
+    p.n_units = none ? 1 : 2;
+    p.budget = none ? 0 : (uint64_t)64 << 20;
     p.n_ctx = 256;
     p.n_seq = 1;
     p.n_batch = 256;
@@ -178,7 +181,7 @@ int main(int argc, char **argv)
         return 1;
     must(pi_model_open(strcmp(what, "newer") == 0 ? argv[3] : argv[2], &o, &m, &e), &e);
     if (strcmp(what, "placement") == 0)
-        make_placement(&m, argv[3], strtod(argv[4], NULL));
+        make_placement(&m, argv[3], argv[4]);
     else if (strcmp(what, "predictor") == 0)
         make_predictor(&m, argv[3], argv[4]);
     else

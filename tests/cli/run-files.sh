@@ -89,6 +89,21 @@ check $? 'and gives the same text'
 fails 6 'vram-budget 1K.*need' 'a budget below the fixed part' \
     pi-run -q -m "$m" --placement "$tmp/place" --device cpu+cpu --vram-budget 1K -p x -n 1
 
+# Memory that runs out, anywhere: status 6 and one line. It does not run out for ever: the last runs work.
+i=1
+bad=
+status=6
+while [ $status = 6 ] && [ $i -lt 2000 ]; do
+    PI_TEST_ALLOC_FAIL=$i pi-run -q -m "$m" --predictor "$tmp/pred" --placement "$tmp/place" --device cpu+cpu -p "Once upon" -n 2 \
+        --verify -c 64 --masks "$tmp/masks" -t 1 --json >"$tmp/out" 2>"$tmp/err"
+    status=$?
+    [ $status = 0 ] || { [ $status = 6 ] && [ ! -s "$tmp/out" ] && [ "$(wc -l <"$tmp/err")" = 1 ] && [ ! -e "$tmp/masks" ]; } ||
+        bad="$bad $i:$status"
+    i=$((i + 5))
+done
+[ $status = 0 ] && [ -z "$bad" ]
+check $? "every fifth allocation up to $i fails cleanly$bad"
+
 # Outputs that cannot be made leave nothing behind.
 mkdir "$tmp/dir"
 fails 7 'dir' 'logits over a folder' pi-run -q -m "$m" -p x --logits "$tmp/dir"

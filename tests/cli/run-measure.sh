@@ -64,7 +64,7 @@ for c in llama-relu opt-pre; do
     check $? "$c: a layer without writes its true set twice; eight tokens are generated beside"
 
     # Two units on one processor.
-    for share in 0 0.3 1; do
+    for share in none 0 0.3 1; do
         make_artifact placement "$m" "$tmp/place" $share
         works "$c: cpu+cpu, $share hot" pi-run -q -m "$m" --placement "$tmp/place" --device cpu+cpu --mode exact --json \
             --perplexity "$tmp/short" --window 64 --verify
