@@ -2,12 +2,14 @@
 
 #include "convert/pi_vocab.h"
 #include "common/pi_alloc.h"
-#include "common/pi_shape.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A table this long is made for one hostile id; the largest vocabularies hold a quarter of it. */
+#define MAX_IDS (1u << 20)
 
 enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, const char *text,
                           size_t n, float score, enum pi_token_type type, struct pi_err *err)
@@ -15,9 +17,9 @@ enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, co
     struct pi_vocab_token *t;
     char *copy;
 
-    if (id >= PI_MAX_VOCAB)
+    if (id >= MAX_IDS)
         return pi_err_set(err, PI_E_CORRUPT, "%s: token id %" PRIu64 " is above %u", where, id,
-                          PI_MAX_VOCAB - 1);
+                          MAX_IDS - 1);
     if (pi_grow_array(&v->t, &v->cap, (size_t)id + 1, sizeof(*v->t), err) != PI_OK)
         return PI_E_NOMEM;
     if (v->n <= id)

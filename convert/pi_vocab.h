@@ -42,7 +42,7 @@ struct pi_vocab {
     char *chat_template; /* owned, or NULL */
 };
 
-/* Sets token id (growing the table; at most PI_MAX_VOCAB). PI_E_CORRUPT when another text has it already. */
+/* Sets token id (growing the table; below 2^20). PI_E_CORRUPT when another text has it already. */
 enum pi_code pi_vocab_set(struct pi_vocab *v, const char *where, uint64_t id, const char *text,
                           size_t n, float score, enum pi_token_type type,
                           struct pi_err *err) PI_MUST_CHECK;

@@ -8,6 +8,26 @@ tests_t_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_hf_config
 tests_t_hf_config_SOURCES = tests/t_hf_config.c tests/tap.h
 tests_t_hf_config_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_hf_vocab
+tests_t_hf_vocab_SOURCES = tests/t_hf_vocab.c tests/hf_copy.h tests/scratch.h tests/tap.h
+tests_t_hf_vocab_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_convert
 tests_t_convert_SOURCES = tests/t_convert.c tests/hf_copy.h tests/scratch.h tests/tap.h
 tests_t_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+
+# Fuzz targets; see tests/fuzz/fuzz.h.
+pi_unit_tests += tests/t_fuzz_safetensors tests/t_fuzz_hf
+tests_t_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h tests/tap.h
+tests_t_fuzz_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+tests_t_fuzz_hf_SOURCES          = tests/fuzz/fuzz_hf.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h tests/tap.h
+tests_t_fuzz_hf_LDADD            = libpi_convert.a $(PI_RUNTIME_LIBS)
+
+if ENABLE_FUZZERS
+noinst_PROGRAMS += tests/fuzz/fuzz_safetensors tests/fuzz/fuzz_hf
+tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/fuzz.h
+tests_fuzz_fuzz_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
+tests_fuzz_fuzz_hf_SOURCES          = tests/fuzz/fuzz_hf.c tests/fuzz/fuzz.h
+tests_fuzz_fuzz_hf_LDADD            = libpi_convert.a $(PI_RUNTIME_LIBS)
+tests_fuzz_fuzz_hf_LDFLAGS          = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
+endif
