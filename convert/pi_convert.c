@@ -45,6 +45,12 @@ static enum pi_code add_key(struct pi_lineage_sum *s, const char *name, double v
     return pi_lineage_key(s, name, text, (size_t)n, err);
 }
 
+static enum pi_code add_name(struct pi_lineage_sum *s, const char *name, const char *value,
+                             struct pi_err *err)
+{
+    return pi_lineage_key(s, name, value, strlen(value), err);
+}
+
 /* Over what the model computes and the checkpoint's own tensors: a sharded copy has the lineage of a whole one. */
 static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
 {
@@ -55,7 +61,6 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         const char *name;
         double value;
     } keys[] = {
-        {"arch", s->arch},
         {"n_layer", s->n_layer},
         {"n_embd", s->n_embd},
         {"n_ff", s->n_ff},
@@ -64,7 +69,6 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         {"n_head_kv", s->n_head_kv},
         {"head_dim", s->head_dim},
         {"norm_eps", (double)s->norm_eps},
-        {"act", s->act},
         {"act_threshold", (double)s->act_threshold},
         {"rope", c->hf.rope},
         {"rope_base", (double)s->rope_base},
@@ -72,6 +76,8 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
     };
 
     PI_TRY(pi_lineage_begin(&sum, err));
+    PI_TRY(add_name(sum, "arch", pi_arch_name(s->arch), err));
+    PI_TRY(add_name(sum, "act", pi_activation_name(s->act), err));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         PI_TRY(add_key(sum, keys[i].name, keys[i].value, err));
     for (size_t i = 0; i < c->plan.n; i++) {
@@ -119,7 +125,7 @@ static enum pi_code gguf_lineage(struct conversion *c, struct pi_err *err)
         goto out;
     PI_TRY(pi_lineage_begin(&sum, err));
     PI_TRY(pi_lineage_key(sum, "source", c->lineage.hex, PI_HASH_HEX, err));
-    PI_TRY(add_key(sum, "act", is.act, err));
+    PI_TRY(add_name(sum, "act", pi_activation_name(is.act), err));
     PI_TRY(add_key(sum, "act_threshold", (double)is.act_threshold, err));
     rc = pi_lineage_end(sum, &c->lineage, err);
     sum = NULL;

@@ -8,6 +8,7 @@
 #include "runtime/pi_text.h"
 #include "runtime/pi_verify.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,14 @@ out:
     return rc;
 }
 
+/* --ignore-eos: tokens that would end the text can not be drawn. */
+static void ban_ends(struct gen *g)
+{
+    for (uint32_t i = 0; i < g->l->model.shape.n_vocab; i++)
+        if (pi_tokenizer_is_eog(g->l->tok, (int32_t)i))
+            g->logits[i] = -INFINITY;
+}
+
 static enum pi_code generate(struct gen *g, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -132,8 +141,10 @@ static enum pi_code generate(struct gen *g, struct pi_err *err)
             g->n_steps++;
         }
         PI_TRY(pi_interrupt_check(err));
+        if (g->o->ignore_eos)
+            ban_ends(g);
         PI_TRY(pi_sampler_pick(g->sampler, g->logits, g->seq.n, g->seq.ids, g->seq.n, &token, err));
-        if (!g->o->ignore_eos && pi_tokenizer_is_eog(g->l->tok, token)) {
+        if (pi_tokenizer_is_eog(g->l->tok, token)) {
             g->finish = "eos";
             break;
         }

@@ -203,7 +203,7 @@ static void generation_rows(struct pi_run_options *o, struct pi_opt *t)
         {.name = "ignore-eos",
          .kind = PI_OPT_FLAG,
          .dest = &o->ignore_eos,
-         .help = "go on after the model has ended its text"},
+         .help = "never draw a token that ends the text"},
     };
 
     ADD(t, rows);
