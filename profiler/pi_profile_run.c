@@ -1,0 +1,305 @@
+#include "config.h"
+
+#include "profiler/pi_profile_run.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_dataset.h"
+#include "common/pi_file.h"
+#include "common/pi_progress.h"
+#include "profiler/pi_census.h"
+#include "profiler/pi_collect.h"
+#include "profiler/pi_merge.h"
+#include "runtime/pi_blas.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_WINDOW       512u
+#define DEFAULT_SAMPLES      65536u
+#define DEFAULT_SAMPLE_BYTES (UINT64_C(2) << 30)
+
+const struct pi_program pi_profile_program = {
+    .name = "pi-profile",
+    .synopsis = "MODEL.gguf --data FILE... [options]",
+    .about = "Runs a model over text and counts how often each of its feed-forward neurons fires.",
+    .max_operands = 1,
+};
+
+static enum pi_code check_options(const struct pi_profile_options *o, struct pi_err *err)
+{
+    if (o->model == NULL)
+        return pi_err_set(err, PI_E_USAGE, "no model named (usage: %s %s)", pi_profile_program.name,
+                          pi_profile_program.synopsis);
+    if (o->data.n == 0 && o->merge.n == 0)
+        return pi_err_set(err, PI_E_USAGE,
+                          "nothing to profile: --data FILE... (or --merge FILE...)");
+    if (o->counts != NULL && strcmp(o->counts, "-") == 0)
+        return pi_err_set(err, PI_E_USAGE, "--counts -: must be a file");
+    return PI_OK;
+}
+
+enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_options *o,
+                                      struct pi_err *err)
+{
+    const char *operands[2];
+    const struct pi_opt rows[] = {
+        {.name = "data",
+         .kind = PI_OPT_LIST,
+         .dest = &o->data,
+         .arg = "FILE...",
+         .help = "what to run: plain text, JSON lines, Alpaca or ShareGPT JSON, gzipped or not"},
+        {.name = "field",
+         .kind = PI_OPT_STRING,
+         .dest = &o->field,
+         .arg = "NAME",
+         .help = "the field of JSON records that holds the text"},
+        {.name = "window",
+         .kind = PI_OPT_U32,
+         .dest = &o->window,
+         .arg = "N",
+         .min = 1,
+         .max = 1 << 30,
+         .help = "tokens fed at once; default 512, or the model's context if smaller"},
+        {.name = "samples",
+         .kind = PI_OPT_U64,
+         .dest = &o->n_samples,
+         .arg = "N",
+         .min = 0,
+         .max = 1e12,
+         .help = "positions kept to train predictors on; default 65536"},
+        {.name = "max-sample-bytes",
+         .kind = PI_OPT_BYTES,
+         .dest = &o->max_sample_bytes,
+         .arg = "SIZE",
+         .help = "fewer samples where they would take more memory than this; default 2G"},
+        {.name = "counts",
+         .kind = PI_OPT_STRING,
+         .dest = &o->counts,
+         .arg = "FILE",
+         .help = "also write the counts as little-endian int32 [layers, neurons]"},
+        {.name = "merge",
+         .kind = PI_OPT_LIST,
+         .dest = &o->merge,
+         .arg = "FILE...",
+         .help = "add earlier profiles of the same model; without --data: only these"},
+        {.name = "hidden-act",
+         .kind = PI_OPT_STRING,
+         .dest = &o->hidden_act,
+         .arg = "NAME",
+         .help = "the activation, where the file does not name it or names it wrongly"},
+        {.name = "seed",
+         .letter = 's',
+         .kind = PI_OPT_U64,
+         .dest = &o->seed,
+         .arg = "N",
+         .min = 0,
+         .max = 1.8446744073709551615e19,
+         .help = "of the choice of samples; default 1"},
+        {.name = "threads",
+         .letter = 't',
+         .kind = PI_OPT_U32,
+         .dest = &o->n_threads,
+         .arg = "N",
+         .min = 1,
+         .max = 1024,
+         .help = "default: the physical cores that may be used"},
+        {.name = "output",
+         .letter = 'o',
+         .kind = PI_OPT_STRING,
+         .dest = &o->out,
+         .arg = "FILE",
+         .help = "default: MODEL.profile.gguf beside the model"},
+        {.name = "json",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->json,
+         .help = "the report as one JSON object"},
+        {.name = NULL},
+    };
+    struct pi_program prog = pi_profile_program;
+    enum pi_code rc;
+
+    memset(o, 0, sizeof(*o));
+    o->n_samples = DEFAULT_SAMPLES;
+    o->max_sample_bytes = DEFAULT_SAMPLE_BYTES;
+    o->seed = 1;
+    prog.opts = rows;
+    rc = pi_opt_parse(&prog, argc, argv, operands, &o->common, err);
+    if (rc != PI_OK || o->common.help || o->common.version)
+        return rc;
+    o->model = operands[0];
+    return check_options(o, err);
+}
+
+/* As many samples as were asked for and fit. */
+static uint64_t bounded_samples(const struct pi_profile_options *o, const struct pi_shape *sh,
+                                uint64_t n_tokens)
+{
+    const uint64_t each = pi_collect_sample_bytes(sh->n_layer, sh->n_embd, sh->n_ff);
+    const uint64_t wanted = o->n_samples < n_tokens ? o->n_samples : n_tokens;
+    const uint64_t fit = o->max_sample_bytes / each;
+
+    if (fit < wanted)
+        pi_notice(
+            &pi_profile_program, &o->common,
+            "keeping %llu of %llu samples: %llu bytes each, --max-sample-bytes allows no more",
+            (unsigned long long)fit, (unsigned long long)wanted, (unsigned long long)each);
+    return fit < wanted ? fit : wanted;
+}
+
+static enum pi_code read_windows(const struct pi_profile_options *o, const struct pi_model *m,
+                                 uint32_t window, struct pi_windows *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_tokenizer *tok = NULL;
+    struct pi_dataset d = {0};
+
+    PI_TRY(pi_tokenizer_create(&m->file, &tok, err));
+    for (size_t i = 0; i < o->data.n; i++)
+        PI_TRY(pi_dataset_add(&d, o->data.v[i], o->field, err));
+    PI_TRY(pi_windows_make(&d, tok, window, true, out, err));
+out:
+    pi_dataset_free(&d);
+    pi_tokenizer_destroy(tok);
+    return rc;
+}
+
+static uint32_t window_of(const struct pi_profile_options *o, const struct pi_model *m)
+{
+    if (o->window != 0)
+        return o->window;
+    return m->shape.n_ctx_train < DEFAULT_WINDOW ? m->shape.n_ctx_train : DEFAULT_WINDOW;
+}
+
+static enum pi_code collect(const struct pi_profile_options *o, struct pi_model *m,
+                            struct pi_pool *pool, uint32_t window, struct pi_collected *out,
+                            struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_windows w = {0};
+    struct pi_collect_options co = {
+        .window = window, .seed = o->seed, .progress = pi_progress_wanted(o->common.quiet)};
+
+    PI_TRY(read_windows(o, m, window, &w, err));
+    co.n_samples = bounded_samples(o, &m->shape, w.tokens.n);
+    PI_TRY(pi_collect(m, &w, pool, &co, out, err));
+out:
+    pi_windows_free(&w);
+    return rc;
+}
+
+/* Adds a saved profile; *c is empty (no layers) when it is the first. */
+static enum pi_code merge_file(const struct pi_profile_options *o, const struct pi_model *m,
+                               const char *path, struct pi_collected *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_collected more = {0};
+    struct pi_gguf g = {0};
+
+    PI_TRY(pi_gguf_open(path, 0, &g, err));
+    PI_TRY(pi_artifact_check_kind(&g, PI_ARTIFACT_PROFILE, PI_PROFILE_VERSION, err));
+    PI_TRY(pi_artifact_check_model(&g, o->model, &m->lineage, NULL, err));
+    PI_TRY(pi_merge_load(path, &more, err));
+    if (c->p.n_layer == 0) {
+        *c = more;
+        memset(&more, 0, sizeof(more));
+    } else {
+        PI_TRY(pi_merge(c, &more, bounded_samples(o, &m->shape, c->p.n_samples + more.p.n_samples),
+                        o->seed, err));
+    }
+out:
+    pi_gguf_close(&g);
+    pi_collected_free(&more);
+    return rc;
+}
+
+/* The names of what was profiled, for people. The caller frees it. */
+static char *names_of(const struct pi_profile_options *o, struct pi_err *err)
+{
+    char *all = pi_strndup("", 0, err);
+
+    for (size_t i = 0; i < o->data.n + o->merge.n && all != NULL; i++) {
+        const char *path = i < o->data.n ? o->data.v[i] : o->merge.v[i - o->data.n];
+        const char *base = strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
+        char *longer = pi_asprintf(err, "%s%s%s", all, i > 0 ? ", " : "", base);
+
+        free(all);
+        all = longer;
+    }
+    return all;
+}
+
+static enum pi_code write_counts(const char *path, const struct pi_profile *p, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_out *f = NULL;
+    const size_t n = (size_t)p->n_layer * p->n_ff;
+    uint8_t *bytes = NULL;
+
+    PI_ALLOC(bytes, n * 4, err);
+    for (size_t i = 0; i < n; i++) {
+        if (p->count[i] > INT32_MAX)
+            PI_FAIL(err, PI_E_RANGE, "%s: a count of %llu does not fit 32 bits", path,
+                    (unsigned long long)p->count[i]);
+        for (int b = 0; b < 4; b++)
+            bytes[4 * i + (size_t)b] = (uint8_t)(p->count[i] >> 8 * b);
+    }
+    PI_TRY(pi_out_open(path, &f, err));
+    PI_TRY(pi_out_write(f, bytes, n * 4, err));
+    rc = pi_out_commit(f, err);
+    f = NULL;
+out:
+    pi_out_abort(f);
+    free(bytes);
+    return rc;
+}
+
+static enum pi_code save(const struct pi_profile_options *o, const struct pi_collected *c,
+                         uint32_t window, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_profile_samples_in s = {c->residual, c->mask};
+    char *path = o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
+                                : pi_path_artifact(o->model, "profile", err);
+    char *names = names_of(o, err);
+
+    if (path == NULL || names == NULL) {
+        rc = PI_E_NOMEM;
+        goto out;
+    }
+    PI_TRY(pi_interrupt_check(err));
+    PI_TRY(pi_profile_save(path, &c->p, &s, window, names, err));
+    if (o->counts != NULL)
+        PI_TRY(write_counts(o->counts, &c->p, err));
+    pi_notice(&pi_profile_program, &o->common, "wrote %s", path);
+out:
+    free(path);
+    free(names);
+    return rc;
+}
+
+enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_model_options mo = {.hidden_act = o->hidden_act, .check_crc = true};
+    struct pi_model m = {0};
+    struct pi_pool *pool = NULL;
+    struct pi_collected c = {0};
+    uint32_t window;
+
+    pi_interrupt_install();
+    PI_TRY(pi_blas_init(err));
+    PI_TRY(pi_model_open(o->model, &mo, &m, err));
+    window = window_of(o, &m);
+    PI_TRY(pi_pool_create(o->n_threads, &pool, err));
+    if (o->data.n > 0)
+        PI_TRY(collect(o, &m, pool, window, &c, err));
+    for (size_t i = 0; i < o->merge.n; i++)
+        PI_TRY(merge_file(o, &m, o->merge.v[i], &c, err));
+    PI_TRY(save(o, &c, window, err));
+    PI_TRY(pi_census_print(&c.p, o->json, err));
+out:
+    pi_collected_free(&c);
+    pi_pool_destroy(pool);
+    pi_model_close(&m);
+    return rc;
+}
