@@ -11,14 +11,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Rows of weights converted at a time, and tokens multiplied at a time. */
+/* Rows of weights converted at a time, and tokens multiplied at a time; half the rows where a matrix has few, to give threads something to share.
+ * Measured with OpenBLAS on Zen 3, 4096 columns, GFLOP/s at 512 tokens: 64 rows 64, 128 rows 75, 256 rows 70 to 84. */
 #define TILE_ROWS   128
+#define SMALL_ROWS  1024
 #define TILE_TOKENS 256
 /* Tile of C in pi_blas_gemm(). */
 #define TILE_M 128
 #define TILE_N 512
-/* Up to here a product is bound by reading the weights, and dot products read them in their stored type. */
-#define FEW_TOKENS 3
+/* Up to here dot products on the rows as stored are faster; a tile of rows stays in the cache for all tokens. */
+#define FEW_TOKENS 8
+#define FEW_ROWS   16
 
 static size_t min_size(size_t a, size_t b)
 {
@@ -99,6 +102,14 @@ struct matmul_job {
     atomic_uint next_tile;
 };
 
+/* A function of the product's shape alone. */
+static uint32_t tile_height(const struct pi_mat *w, uint32_t n_tok)
+{
+    if (n_tok <= FEW_TOKENS)
+        return FEW_ROWS;
+    return w->n_rows < SMALL_ROWS ? TILE_ROWS / 2 : TILE_ROWS;
+}
+
 /* Rows [row, row + n) of w as F32: where they are, or converted into scratch. */
 static const float *tile_rows(const struct matmul_job *j, uint32_t row, uint32_t n, float *scratch,
                               size_t *ldw)
@@ -153,7 +164,7 @@ static void few_tile(const struct matmul_job *j, uint32_t row, uint32_t n)
 static void matmul_thread(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     struct matmul_job *j = ctx;
-    uint32_t tile_size = j->n_tok <= FEW_TOKENS ? 32 : TILE_ROWS;
+    uint32_t tile_size = tile_height(j->w, j->n_tok);
     uint32_t n_tiles = j->w->n_rows / tile_size + (j->w->n_rows % tile_size != 0), i;
 
     (void)n_threads;
@@ -187,7 +198,7 @@ enum pi_code pi_blas_matmul(struct pi_pool *pool, const struct pi_mat *w, const 
     if (j.kernels == NULL)
         PI_FAIL(err, PI_E_UNSUPPORTED, "no kernels for weights of type %s", pi_type_name(w->type));
     if (n_tok > FEW_TOKENS && (w->type != PI_TYPE_F32 || w->row_bytes % sizeof(float) != 0)) {
-        j.scratch_each = min_size(TILE_ROWS, w->n_rows) * w->n_cols;
+        j.scratch_each = (size_t)tile_height(w, n_tok) * w->n_cols;
         j.scratch_each += (0 - j.scratch_each) % 16; /* no cache line shared by two threads */
         j.scratch = pi_calloc_aligned(j.scratch_each * pi_pool_size(pool), sizeof(float), err);
         if (j.scratch == NULL)

@@ -20,8 +20,8 @@
 enum pi_code pi_blas_init(struct pi_err *err) PI_MUST_CHECK;
 
 /* out[t][r] = sum_k x[t][k] * w[r][k] (+ bias[r]), t < n_tok, r < w->n_rows. x (n_tok, n_cols) with stride ldx, out (n_tok, n_rows) with
- * stride ldo floats. Rows are converted to F32 a tile at a time, once for all tokens. Up to 3 tokens
- * are done by dot products on the rows as stored (pi_cpu.h) instead: reading the weights bounds those. bias may be NULL. PI_E_NOMEM for the scratch tiles;
+ * stride ldo floats. Rows are converted to F32 a tile at a time, once for all tokens. Up to 8 tokens
+ * are done by dot products on the rows as stored (pi_cpu.h) instead, which is faster. bias may be NULL. PI_E_NOMEM for the scratch tiles;
  * PI_E_UNSUPPORTED for a weight type without kernels; PI_E_RANGE for sizes past what CBLAS takes. */
 enum pi_code pi_blas_matmul(struct pi_pool *pool, const struct pi_mat *w, const float *x,
                             size_t ldx, uint32_t n_tok, const float *bias, float *out, size_t ldo,

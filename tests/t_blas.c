@@ -134,7 +134,7 @@ static void test_refusals(void)
 /* Run by itself: the counter of allocations is the process's. */
 static void test_no_memory(void)
 {
-    float x[4 * 32] = {0}, out[4 * 8] = {0};
+    float x[9 * 32] = {0}, out[9 * 8] = {0};
     unsigned char data[8 * 18] = {0};
     struct pi_mat m = {
         .type = PI_TYPE_Q4_0, .n_rows = 8, .n_cols = 32, .row_bytes = 18, .data = data};
@@ -142,9 +142,9 @@ static void test_no_memory(void)
 
     PASSES(pi_pool_create(1, &pool, &e), e);
     (void)setenv("PI_TEST_ALLOC_FAIL", "1", 1);
-    FAILS(pi_blas_matmul(pool, &m, x, 32, 4, NULL, out, 8, &e), PI_E_NOMEM, "cannot allocate", e);
+    FAILS(pi_blas_matmul(pool, &m, x, 32, 9, NULL, out, 8, &e), PI_E_NOMEM, "cannot allocate", e);
     (void)unsetenv("PI_TEST_ALLOC_FAIL");
-    PASSES(pi_blas_matmul(pool, &m, x, 32, 4, NULL, out, 8, &e), e);
+    PASSES(pi_blas_matmul(pool, &m, x, 32, 9, NULL, out, 8, &e), e);
     pi_pool_destroy(pool);
 }
 
@@ -158,10 +158,13 @@ int main(void)
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         test_matmul(types[i], 300, 96, 70, true);
         test_matmul(types[i], 33, 384, 3, true);
-        test_matmul(types[i], 257, 64, 1, false);
+        test_matmul(types[i], 257, 64, 8,
+                    false); /* the last done by dot products, the first by tiles */
+        test_matmul(types[i], 257, 64, 9, false);
     }
     test_matmul(PI_TYPE_F16, 130, 77, 300, true);
-    test_matmul(PI_TYPE_F32, 1, 1, 5, false);
+    test_matmul(PI_TYPE_F16, 1100, 32, 40, true);
+    test_matmul(PI_TYPE_F32, 1, 1, 15, false);
     for (int i = 0; i < 4; i++) {
         test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
         test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
