@@ -3,7 +3,9 @@
 #include "convert/pi_hf.h"
 #include "common/pi_alloc.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,11 +204,20 @@ static enum pi_code read_rope(const struct rd *r, struct pi_hf_config *c, struct
     struct rd s = *r;
     uint32_t orig = 0;
     float partial = 1.0f, factor = 0.0f;
+    const char *key;
+    json_t *v;
 
     s.o = json_object_get(r->o, pi_json_has(r->o, "rope_parameters") ? "rope_parameters"
                                                                      : "rope_scaling");
     if (s.o != NULL && !json_is_object(s.o) && !json_is_null(s.o))
         PI_FAIL(err, PI_E_CORRUPT, "%s: \"rope_parameters\" is no object", r->path);
+    json_object_foreach((json_t *)(uintptr_t)s.o, key, v)
+    {
+        if (json_is_object(v))
+            PI_FAIL(err, PI_E_UNSUPPORTED,
+                    "%s: rotary parameters of their own for \"%.40s\" layers are not supported",
+                    r->path, key);
+    }
     c->shape.rope_base = 10000.0f;
     PI_TRY(pi_json_f32(r->o, r->path, "rope_theta", 1.0, 1e12, &c->shape.rope_base, err));
     PI_TRY(pi_json_f32(s.o, r->path, "rope_theta", 1.0, 1e12, &c->shape.rope_base, err));
@@ -354,18 +365,17 @@ static enum pi_code check_shape(const struct rd *r, struct pi_shape *s, struct p
 static void read_name(const struct rd *r, char *out, size_t n)
 {
     const char *said = json_string_value(json_object_get(r->o, "_name_or_path"));
-    char *dir = pi_strndup(r->path, strlen(r->path), NULL), *full = NULL;
-    char *cut = dir != NULL ? strrchr(dir, '/') : NULL;
+    char dir[PATH_MAX], full[PATH_MAX], *cut;
 
+    (void)snprintf(dir, sizeof(dir), "%s", r->path);
+    cut = strrchr(dir, '/');
     if (cut != NULL)
-        *cut = '\0';
-    if (said == NULL || *said == '\0')
-        said = full = dir != NULL ? realpath(*dir != '\0' ? dir : "/", NULL) : NULL;
+        cut[cut == dir] = '\0'; /* the root keeps its slash */
+    if ((said == NULL || *said == '\0') && cut != NULL)
+        said = realpath(dir, full);
     if (said != NULL && strrchr(said, '/') != NULL && strrchr(said, '/')[1] != '\0')
         said = strrchr(said, '/') + 1;
     (void)snprintf(out, n, "%s", said != NULL ? said : "model");
-    free(full);
-    free(dir);
 }
 
 enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_override,

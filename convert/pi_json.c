@@ -4,7 +4,8 @@
 #include "common/pi_alloc.h"
 #include "common/pi_file.h"
 
-#include <math.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -30,12 +31,11 @@ enum pi_code pi_json_parse(const char *text, size_t n, const char *where, json_t
 
 bool pi_json_exists(const char *dir, const char *name)
 {
-    char *path = pi_asprintf(NULL, "%s/%s", dir, name);
+    char path[PATH_MAX]; /* the system opens no longer one */
     struct stat st;
-    bool ok = path != NULL && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
 
-    free(path);
-    return ok;
+    return n > 0 && (size_t)n < sizeof(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 enum pi_code pi_json_load(const char *dir, const char *name, bool optional, struct pi_json *out,

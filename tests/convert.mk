@@ -15,6 +15,8 @@ pi_unit_tests += tests/t_convert
 tests_t_convert_SOURCES = tests/t_convert.c tests/hf_copy.h tests/scratch.h tests/tap.h
 tests_t_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 
+pi_cli_tests += tests/cli/convert.sh
+
 # Fuzz targets; see tests/fuzz/fuzz.h.
 pi_unit_tests += tests/t_fuzz_safetensors tests/t_fuzz_hf
 tests_t_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h tests/tap.h

@@ -164,6 +164,10 @@ static void test_rope(void)
     FAILS(read_config("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", NULL, &c,
                       &e),
           PI_E_CORRUPT, "\"factor\" is 0", e);
+    FAILS(read_config("{" LLAMA
+                      ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}",
+                      NULL, &c, &e),
+          PI_E_UNSUPPORTED, "full_attention", e);
     FAILS(read_config("{" LLAMA ",\"partial_rotary_factor\":0.5}", NULL, &c, &e), PI_E_UNSUPPORTED,
           "partial_rotary_factor", e);
 }

@@ -1,0 +1,115 @@
+#!/bin/sh
+# pi-convert: its command line, exit statuses, outputs that appear whole or not at all, --dump.
+. "$abs_top_srcdir/tests/cli/run_lib.sh"
+src=$ref/llama-relu
+
+# entries DIR: how many, hidden ones too.
+entries() {
+    find "$1" -mindepth 1 | wc -l
+}
+
+# Usage.
+fails 2 'no SOURCE' 'no source' pi-convert -o "$tmp/m.gguf"
+fails 2 'no output' 'no output' pi-convert "$src"
+fails 2 'type.*f32\|f16\|bf16\|q8_0\|q4_0' 'an unknown type' pi-convert "$src" -o "$tmp/m.gguf" --type q5_0
+fails 2 'threads' 'no threads' pi-convert "$src" -o "$tmp/m.gguf" -t 0
+fails 2 'hidden-act' 'an unknown activation' pi-convert "$src" -o "$tmp/m.gguf" --hidden-act mystery
+fails 7 'nowhere' 'a source that is not there' pi-convert "$tmp/nowhere" -o "$tmp/m.gguf"
+fails 7 'nowhere' 'an output folder that is not there' pi-convert -q "$src" -o "$tmp/nowhere/m.gguf"
+fails 7 'cannot write' 'a folder as output' pi-convert -q "$src" -o "$tmp"
+check "$([ ! -e "$tmp/m.gguf" ]; echo $?)" 'nothing was written'
+
+# Damaged and unsupported sources. Nothing is left in the output's folder.
+mkdir "$tmp/bad" "$tmp/out.d"
+damage() { # STATUS PATTERN NAME
+    fails "$1" "$2" "$3" pi-convert -q "$tmp/bad" -o "$tmp/out.d/m.gguf"
+    check "$([ "$(entries "$tmp/out.d")" = 0 ]; echo $?)" "$3: nothing left"
+    rm -rf "$tmp/bad"
+    cp -r "$src" "$tmp/bad"
+    chmod -R u+w "$tmp/bad"
+}
+damage 7 'config.json' 'an empty folder'
+head -c 500000 "$src/model.safetensors" >"$tmp/bad/model.safetensors"
+damage 3 'model.safetensors.*do not lie' 'a cut checkpoint'
+head -c 5 "$src/model.safetensors" >"$tmp/bad/model.safetensors"
+damage 3 'no safetensors file' 'five bytes of a checkpoint'
+rm "$tmp/bad/model.safetensors"
+damage 4 'neither model.safetensors' 'no checkpoint'
+echo '{"architectures": ["BloomForCausalLM"]}' >"$tmp/bad/config.json"
+damage 4 'BloomForCausalLM' 'an unknown architecture'
+echo '{"architectures": ' >"$tmp/bad/config.json"
+damage 3 'config.json: line' 'half a configuration'
+head -c 5000 "$src/tokenizer.model" >"$tmp/bad/tokenizer.model"
+damage 3 'tokenizer.model' 'a cut tokenizer'
+rm "$tmp/bad/tokenizer.model"
+damage 4 'no tokenizer' 'no tokenizer'
+sed 's/"hidden_act": "relu"/"hidden_act": "silu", "hidden_size": 90/' "$src/config.json" >"$tmp/bad/config.json"
+damage 3 'duplicate' 'a key given twice'
+
+# GGUF sources.
+works 'a conversion to F16' pi-convert -q "$src" -o "$tmp/m.gguf"
+check "$([ ! -s "$tmp/out" ] && [ ! -s "$tmp/err" ]; echo $?)" 'quiet is quiet'
+works 'the same with one thread' pi-convert -q "$src" -o "$tmp/one.gguf" -t 1
+check "$(cmp -s "$tmp/m.gguf" "$tmp/one.gguf"; echo $?)" 'the same bytes with one thread'
+PI_TEST_NO_TMPFILE=1
+export PI_TEST_NO_TMPFILE
+works 'the same through a named temporary file' pi-convert -q "$src" -o "$tmp/named.gguf"
+unset PI_TEST_NO_TMPFILE
+check "$(cmp -s "$tmp/m.gguf" "$tmp/named.gguf"; echo $?)" 'the same bytes through a named temporary file'
+make_artifact cut "$tmp/m.gguf" "$tmp/bad.gguf" 40000
+fails 3 'bad.gguf' 'a cut GGUF file' pi-convert -q "$tmp/bad.gguf" -o "$tmp/out.d/m.gguf"
+make_artifact placement "$tmp/m.gguf" "$tmp/place.gguf" 0.5
+fails 4 'no model' 'an artifact as source' pi-convert -q "$tmp/place.gguf" -o "$tmp/out.d/m.gguf"
+check "$([ "$(entries "$tmp/out.d")" = 0 ]; echo $?)" 'nothing left of either'
+works 'over its own source' pi-convert -q "$tmp/one.gguf" -o "$tmp/one.gguf" --type q8_0
+works 'the result runs' pi-run -q -m "$tmp/one.gguf" -p 'Once upon' -n 4 --temp 0
+cp -r "$src" "$tmp/own"
+chmod -R u+w "$tmp/own"
+fails 2 'part of the source' 'over a file of the checkpoint' pi-convert -q "$tmp/own" -o "$tmp/own/model.safetensors"
+check "$(cmp -s "$src/model.safetensors" "$tmp/own/model.safetensors"; echo $?)" 'the checkpoint is as it was'
+
+# A full disk, an interrupt, a kill: the older output stays.
+cp "$tmp/m.gguf" "$tmp/out.d/m.gguf"
+(
+    ulimit -f 400
+    trap '' XFSZ
+    pi-convert -q "$src" -o "$tmp/out.d/m.gguf" --type f32 2>"$tmp/err"
+)
+check "$([ $? != 0 ] && grep -q 'm.gguf' "$tmp/err"; echo $?)" 'a full disk is an error'
+for signal in INT TERM KILL; do
+    env PI_CPU=scalar pi-convert -q "$src" -o "$tmp/out.d/m.gguf" --type q4_0 2>/dev/null &
+    kill -$signal $! 2>/dev/null
+    wait $!
+done
+check "$([ "$(entries "$tmp/out.d")" = 1 ] && cmp -s "$tmp/m.gguf" "$tmp/out.d/m.gguf"; echo $?)" 'an older output stays, and nothing beside it'
+
+# --dump.
+works 'dump of a model' pi-convert --dump "$tmp/m.gguf"
+grep -q '^kind: model$' "$tmp/out" && grep -q '^  llama.hidden_activation: relu$' "$tmp/out" &&
+    grep -q '^- {name: blk.2.ffn_down_t.weight, type: F16, shape: \[96, 320\]}$' "$tmp/out" &&
+    grep -q 'tokenizer.ggml.scores: {count: 1024, first: \[' "$tmp/out"
+check $? 'it says what the file holds'
+works 'dump in full' pi-convert --dump --verbose "$tmp/m.gguf"
+check "$(! grep -q 'count: 1024' "$tmp/out"; echo $?)" 'arrays are in full'
+works 'dump of a placement' pi-convert --dump "$tmp/place.gguf"
+check "$(grep -q '^placement:$' "$tmp/out" && grep -q 'hot: 160' "$tmp/out"; echo $?)" 'its layers are summed up'
+make_artifact predictor "$tmp/m.gguf" "$tmp/pred.gguf" perfect
+works 'dump of a predictor' pi-convert --dump "$tmp/pred.gguf"
+check "$(grep -q '^predictor:$' "$tmp/out" && grep -q 'width: ' "$tmp/out"; echo $?)" 'its layers are listed'
+fails 3 'GGUF' 'dump of something else' pi-convert --dump "$src/config.json"
+pi-convert --dump "$tmp/m.gguf" >/dev/full 2>"$tmp/err"
+check "$([ $? = 7 ]; echo $?)" 'dump to a full device'
+
+# Memory that runs out anywhere: status 6, nothing left, never a crash.
+i=1
+while [ $i -le 400 ]; do
+    PI_TEST_ALLOC_FAIL=$i pi-convert -q "$src" -o "$tmp/out.d/m.gguf" >/dev/null 2>"$tmp/err"
+    got=$?
+    [ $got = 0 ] && break
+    [ $got = 6 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || break
+    i=$((i * 11 / 10 + 1))
+done
+check "$([ $got = 0 ] || [ $got = 6 ]; echo $?)" "memory running out at $i allocations and before"
+[ "$(entries "$tmp/out.d")" = 1 ]
+check $? 'nothing left beside the output'
+echo "1..$n"
