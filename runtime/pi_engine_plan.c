@@ -137,8 +137,6 @@ static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_er
         PI_TRY(plan_add(p, &lane->normed, s->n_dec, d, sizeof(*lane->normed), err));
         PI_TRY(plan_add(p, &lane->scores, 1, s->kv.n_ctx, sizeof(*lane->scores), err));
         PI_TRY(plan_add(p, &lane->head, 1, s->m->shape.head_dim, sizeof(*lane->head), err));
-        PI_TRY(plan_add(p, &lane->ids, 1, s->m->shape.n_ff, sizeof(*lane->ids), err));
-        PI_TRY(plan_add(p, &lane->a, 1, s->m->shape.n_ff, sizeof(*lane->a), err));
     }
 out:
     return rc;

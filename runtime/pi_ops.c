@@ -91,20 +91,34 @@ void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_
     type->axpy_ids(s->kv.v + at, s->kv.row_bytes, s->iota, scores, n, 0, sh->head_dim, out);
 }
 
-void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
-                 struct pi_span rows, const float *x, const float *bias, float *out)
+/* One token, all rows. */
+static void dots_one(const struct pi_cpu_type *type, const struct pi_mat *w, const uint32_t *ids,
+                     struct pi_span rows, const float *x, const float *bias, float *out)
 {
-    const struct pi_cpu_type *type = cpu->type[w->type];
     uint32_t n = rows.end - rows.begin;
 
-    if (n == 0)
-        return;
     if (ids != NULL)
         type->dot_ids(w->data, w->row_bytes, ids + rows.begin, n, x, w->n_cols, out);
     else
         type->dot_rows(pi_mat_row(w, rows.begin), w->row_bytes, n, x, w->n_cols, out);
     for (uint32_t i = 0; bias != NULL && i < n; i++)
         out[i] += bias[ids != NULL ? ids[rows.begin + i] : rows.begin + i];
+}
+
+void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
+                 struct pi_span rows, const float *x, uint32_t n_tok, const float *bias, float *out,
+                 size_t ldo)
+{
+    uint32_t step = n_tok > 1 ? PI_CACHE_ROWS : UINT32_MAX;
+
+    for (uint32_t r = rows.begin; r < rows.end;) {
+        uint32_t n = rows.end - r < step ? rows.end - r : step;
+
+        for (uint32_t t = 0; t < n_tok; t++)
+            dots_one(cpu->type[w->type], w, ids, (struct pi_span){r, r + n},
+                     x + (size_t)t * w->n_cols, bias, out + t * ldo + (r - rows.begin));
+        r += n;
+    }
 }
 
 void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w, uint64_t n_rows)
@@ -174,16 +188,6 @@ static void team_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
     norm_lane(s, layer_of(s, op)->ffn_norm, layer_of(s, op)->ffn_norm_b, n_tok, thread);
 }
 
-static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
-                          uint32_t n_threads)
-{
-    struct pi_state *s = ctx;
-
-    (void)op;
-    (void)n_threads;
-    norm_lane(s, s->m->out_norm, s->m->out_norm_b, n_tok, thread);
-}
-
 /* One head's rows of q, k or v for one token; heads are numbered q first, then k, then v. */
 static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t t,
                      struct pi_lane *lane)
@@ -198,16 +202,16 @@ static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t
         float *q = s->q + (size_t)t * sh->n_head * hd + head * hd;
         float scale = 1.0f / sqrtf((float)hd);
 
-        pi_ops_dots(s->cpu, &w->q, NULL, (struct pi_span){head * hd, (head + 1) * hd}, x, w->q_b,
-                    q);
+        pi_ops_dots(s->cpu, &w->q, NULL, (struct pi_span){head * hd, (head + 1) * hd}, x, 1, w->q_b,
+                    q, 0);
         pi_ops_rope(s, q, 1, t);
         for (uint32_t i = 0; i < hd; i++)
             q[i] *= scale;
         return;
     }
     pi_ops_dots(s->cpu, is_k ? &w->k : &w->v, NULL,
-                (struct pi_span){kv_head * hd, (kv_head + 1) * hd}, x, is_k ? w->k_b : w->v_b,
-                lane->head);
+                (struct pi_span){kv_head * hd, (kv_head + 1) * hd}, x, 1, is_k ? w->k_b : w->v_b,
+                lane->head, 0);
     if (is_k)
         pi_ops_rope(s, lane->head, 1, t);
     pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, kv_head * hd, lane->head, hd);
@@ -257,15 +261,33 @@ static void team_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
     struct pi_span rows = pi_span(d, PI_SPAN_ROWS, thread, n_threads);
     float *out = s->lanes[thread].normed; /* free since q, k and v were made from it */
 
+    pi_ops_dots(s->cpu, &w->o, NULL, rows, s->attn, n_tok, w->o_b, out, d);
     for (uint32_t t = 0; t < n_tok; t++) {
         float *r = s->residual + (size_t)t * d + rows.begin;
 
-        pi_ops_dots(s->cpu, &w->o, NULL, rows, s->attn + (size_t)t * w->o.n_cols, w->o_b, out);
         for (uint32_t i = 0; i < rows.end - rows.begin; i++)
-            r[i] += out[i];
+            r[i] += out[(size_t)t * d + i];
     }
     if (thread == 0)
         pi_ops_count(s, &s->stats.weights_attn, &w->o, (uint64_t)n_tok * d);
+}
+
+/* The normed states of wanted tokens come close together, so that they are one batch. */
+static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
+                          uint32_t n_threads)
+{
+    struct pi_state *s = ctx;
+    float *out = s->lanes[thread].normed;
+    size_t d = s->m->shape.n_embd;
+
+    (void)op;
+    (void)n_threads;
+    for (uint32_t t = 0; t < n_tok; t++) {
+        if (!pi_state_wants(s, t))
+            continue;
+        pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b, out);
+        out += d;
+    }
 }
 
 static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -273,25 +295,16 @@ static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint3
 {
     struct pi_state *s = ctx;
     const struct pi_mat *w = &s->m->output;
-    uint32_t d = s->m->shape.n_embd, n_want = 0;
-    struct pi_span mine = pi_span(w->n_rows, PI_SPAN_ROWS, thread, n_threads);
-    const uint32_t step =
-        n_tok > 1 ? 64 : UINT32_MAX; /* rows that stay in the cache from token to token */
+    struct pi_span rows = pi_span(w->n_rows, PI_SPAN_ROWS, thread, n_threads);
+    uint32_t n_want = 0;
 
     (void)op;
     for (uint32_t t = 0; t < n_tok; t++)
         n_want += pi_state_wants(s, t);
-    for (uint32_t r = mine.begin; n_want > 0 && r < mine.end;) {
-        uint32_t n = mine.end - r < step ? mine.end - r : step, i = 0;
-
-        for (uint32_t t = 0; t < n_tok; t++) {
-            if (pi_state_wants(s, t))
-                pi_ops_dots(s->cpu, w, NULL, (struct pi_span){r, r + n},
-                            s->lanes[thread].normed + (size_t)t * d, NULL,
-                            s->logits + (size_t)i++ * w->n_rows + r);
-        }
-        r += n;
-    }
+    if (n_want == 0)
+        return;
+    pi_ops_dots(s->cpu, w, NULL, rows, s->lanes[thread].normed, n_want, NULL,
+                s->logits + rows.begin, w->n_rows);
     if (thread == 0)
         pi_ops_count(s, &s->stats.weights_other, w, (uint64_t)n_want * w->n_rows);
 }

@@ -24,6 +24,8 @@
 #define PI_CPU_UNITS 2
 #define PI_SPAN_COLS \
     32 /* columns of the residual are cut at multiples of it: whole blocks of quantised rows */
+#define PI_CACHE_ROWS \
+    64 /* rows that stay in the cache from token to token: 64 of 8 KB are half an L2 */
 #define PI_SPAN_ROWS 16  /* rows: whole cache lines of F32 results */
 #define PI_DOWN_TILE 256 /* neurons converted to F32 at a time in the prompt's down product */
 
@@ -56,8 +58,6 @@ struct pi_lane {
     float *normed; /* (decode tokens, n_embd) */
     float *scores; /* (n_ctx) */
     float *head;   /* (head_dim) */
-    uint32_t *ids; /* (n_ff) */
-    float *a;      /* (n_ff) */
 };
 
 struct pi_state {
@@ -143,9 +143,11 @@ void pi_ops_kv_store(const struct pi_state *s, uint8_t *rows, uint32_t layer, ui
 void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_t head,
                    const float *q, float *scores, float *out);
 
-/* out[i] = rows[begin + i] . x of rows [begin, end), or of rows picked by ids[begin + i]; bias (n_rows) may be NULL. */
+/* out[t][i] = row begin + i of w . x[t], or row ids[begin + i]; bias (w->n_rows) may be NULL. x (n_tok, w->n_cols); out (n_tok, ...) with
+ * ldo floats from token to token. Several tokens share the rows while they are in the cache. */
 void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
-                 struct pi_span rows, const float *x, const float *bias, float *out);
+                 struct pi_span rows, const float *x, uint32_t n_tok, const float *bias, float *out,
+                 size_t ldo);
 
 /* Thread 0 counts what a step reads: n_rows rows of a matrix. */
 void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w, uint64_t n_rows);

@@ -59,35 +59,34 @@ static const float *lane_input(const struct block *b, uint32_t t)
 
 /* ---- predictor ---- */
 
-static const float *predictor_input(const struct block *b, enum pi_predictor_input input,
-                                    uint32_t t)
+/* (n_tok, n_embd) */
+static const float *predictor_input(const struct block *b, enum pi_predictor_input input)
 {
     const struct pi_state *s = b->s;
-    size_t at = (size_t)t * s->m->shape.n_embd;
 
     switch (input) {
     case PI_PRED_IN_FFN_RESIDUAL:
-        return s->residual + at;
+        return s->residual;
     case PI_PRED_IN_LAYER:
-        return s->layer_input + at;
+        return s->layer_input;
     case PI_PRED_IN_PREV_ATTN:
-        return s->prev_attn[(b->layer - 1) & 1] + at;
+        return s->prev_attn[(b->layer - 1) & 1];
     case PI_PRED_IN_FFN_NORMED:
         break;
     }
-    return lane_input(b, t);
+    return lane_input(b, 0);
 }
 
 static void predict_hidden(const struct block *b, const struct pi_predictor_layer *p)
 {
     struct pi_span rows = pi_span(p->width, PI_SPAN_ROWS, b->thread, b->n_threads);
 
-    for (uint32_t t = 0; t < b->n_tok; t++) {
+    pi_ops_dots(b->s->cpu, &p->fc1, NULL, rows, predictor_input(b, p->input), b->n_tok, NULL,
+                b->u->hidden + rows.begin, p->width);
+    for (uint32_t t = 0; p->relu && t < b->n_tok; t++) {
         float *hidden = b->u->hidden + (size_t)t * p->width;
 
-        pi_ops_dots(b->s->cpu, &p->fc1, NULL, rows, predictor_input(b, p->input, t), NULL,
-                    hidden + rows.begin);
-        for (uint32_t i = rows.begin; p->relu && i < rows.end; i++)
+        for (uint32_t i = rows.begin; i < rows.end; i++)
             hidden[i] = hidden[i] > 0.0f ? hidden[i] : 0.0f;
     }
 }
@@ -102,12 +101,12 @@ void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t
     predict_hidden(&b, p);
     if (n_threads > 1)
         pi_pool_barrier(s->pool, thread);
+    pi_ops_dots(s->cpu, &p->fc2, b.ul->ids, b.mine, b.u->hidden, n_tok, p->bias,
+                b.u->gate + b.mine.begin, b.u->n_max);
     for (uint32_t t = 0; t < n_tok; t++) {
-        float *score = b.u->gate + (size_t)t * b.u->n_max;
+        const float *score = b.u->gate + (size_t)t * b.u->n_max;
         uint32_t *cand = b.u->cand + (size_t)t * b.u->n_max + b.mine.begin, n = 0;
 
-        pi_ops_dots(s->cpu, &p->fc2, b.ul->ids, b.mine, b.u->hidden + (size_t)t * p->width, p->bias,
-                    score + b.mine.begin);
         for (uint32_t i = b.mine.begin; i < b.mine.end; i++) {
             cand[n] = original(&b, i);
             n += score[i] >= p->threshold;
@@ -140,7 +139,7 @@ static void trace_block(const struct block *b, float *pre)
     const float *bias;
     const struct pi_mat *w = first_mat(b, &bias);
 
-    pi_ops_dots(b->s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), bias, pre);
+    pi_ops_dots(b->s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), 1, bias, pre, 0);
     trace_truth(b, b->ul->ids, pre, b->mine.end - b->mine.begin);
     for (uint32_t i = b->mine.begin; i < b->mine.end; i++) {
         uint32_t id = original(b, i);
@@ -154,42 +153,33 @@ static void trace_block(const struct block *b, float *pre)
 /* ---- gate and up ---- */
 
 /* Dense: every neuron of the span, no short cut. */
-static void dense_span(const struct block *b, uint32_t t)
-{
-    const struct pi_state *s = b->s;
-    float *gate = b->u->gate + (size_t)t * b->u->n_max + b->mine.begin;
-    float *prod = b->u->prod + (size_t)t * b->u->n_max + b->mine.begin;
-    uint32_t n = b->mine.end - b->mine.begin;
-    const float *bias;
-    const struct pi_mat *w = first_mat(b, &bias);
-
-    pi_ops_dots(s->cpu, w, b->ul->ids, b->mine, lane_input(b, t), bias, gate);
-    if (s->m->shape.gated)
-        pi_ops_dots(s->cpu, &b->w->up, b->ul->ids, b->mine, lane_input(b, t), NULL, prod);
-    for (uint32_t i = 0; i < n; i++)
-        prod[i] = s->m->shape.gated ? pi_activate(&s->m->shape, gate[i]) * prod[i]
-                                    : pi_activate(&s->m->shape, gate[i]);
-}
-
-/* Exact and predicted: the activation of all neurons of the span or of its candidates, up only where it is not zero. */
-static void sparse_span(const struct block *b, uint32_t t)
+static void dense_span(const struct block *b)
 {
     const struct pi_state *s = b->s;
     const struct pi_shape *sh = &s->m->shape;
-    size_t at = (size_t)t * b->u->n_max + b->mine.begin;
-    const float *x = lane_input(b, t), *bias;
+    float *gate = b->u->gate + b->mine.begin, *prod = b->u->prod + b->mine.begin;
+    const float *bias;
     const struct pi_mat *w = first_mat(b, &bias);
-    float *gate = b->u->gate + at, *prod = b->u->prod + at;
-    uint32_t *act = b->u->act + at, n_in = b->mine.end - b->mine.begin, n = 0;
-    const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids + b->mine.begin : NULL;
 
-    if (b->ul->predicted) {
-        ids = b->u->cand + at;
-        n_in = b->u->n_cand[b->thread * PI_COUNT_STRIDE + t];
-        pi_ops_dots(s->cpu, w, ids, (struct pi_span){0, n_in}, x, bias, gate);
-    } else {
-        pi_ops_dots(s->cpu, w, b->ul->ids, b->mine, x, bias, gate);
+    pi_ops_dots(s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, bias, gate,
+                b->u->n_max);
+    if (sh->gated)
+        pi_ops_dots(s->cpu, &b->w->up, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, NULL, prod,
+                    b->u->n_max);
+    for (uint32_t t = 0; t < b->n_tok; t++, gate += b->u->n_max, prod += b->u->n_max) {
+        for (uint32_t i = 0; i < b->mine.end - b->mine.begin; i++)
+            prod[i] = sh->gated ? pi_activate(sh, gate[i]) * prod[i] : pi_activate(sh, gate[i]);
     }
+}
+
+/* Keeps what fires of n_in pre-activations in gate: ids to act, the activation's output to gate itself. ids: of the neurons; NULL: counted
+ * from the span's begin. Returns how many. */
+static uint32_t compact(const struct block *b, const uint32_t *ids, uint32_t n_in, float *gate,
+                        uint32_t *act)
+{
+    const struct pi_shape *sh = &b->s->m->shape;
+    uint32_t n = 0;
+
     for (uint32_t i = 0; i < n_in; i++) {
         float h = pi_activate(sh, gate[i]);
 
@@ -197,64 +187,100 @@ static void sparse_span(const struct block *b, uint32_t t)
         gate[n] = h;
         n += h != 0.0f;
     }
-    if (sh->gated) {
-        pi_ops_dots(s->cpu, &b->w->up, act, (struct pi_span){0, n}, x, NULL, prod);
+    return n;
+}
+
+/* Exact and predicted: the activation of all neurons of the span or of its candidates, up only where it is not zero. */
+static void sparse_span(const struct block *b)
+{
+    const struct pi_state *s = b->s;
+    const float *bias;
+    const struct pi_mat *w = first_mat(b, &bias);
+
+    if (!b->ul->predicted)
+        pi_ops_dots(s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, bias,
+                    b->u->gate + b->mine.begin, b->u->n_max);
+    for (uint32_t t = 0; t < b->n_tok; t++) {
+        size_t at = (size_t)t * b->u->n_max + b->mine.begin;
+        const float *x = lane_input(b, t);
+        float *gate = b->u->gate + at, *prod = b->u->prod + at;
+        const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids + b->mine.begin : NULL;
+        uint32_t *act = b->u->act + at, n = b->mine.end - b->mine.begin;
+
+        if (b->ul->predicted) {
+            ids = b->u->cand + at;
+            n = b->u->n_cand[b->thread * PI_COUNT_STRIDE + t];
+            pi_ops_dots(s->cpu, w, ids, (struct pi_span){0, n}, x, 1, bias, gate, 0);
+        }
+        n = compact(b, ids, n, gate, act);
+        if (s->m->shape.gated)
+            pi_ops_dots(s->cpu, &b->w->up, act, (struct pi_span){0, n}, x, 1, NULL, prod, 0);
         for (uint32_t i = 0; i < n; i++)
-            prod[i] *= gate[i];
-    } else {
-        memcpy(prod, gate, n * sizeof(*prod));
+            prod[i] = s->m->shape.gated ? prod[i] * gate[i] : gate[i];
+        b->u->n_act[b->thread * PI_COUNT_STRIDE + t] = n;
     }
-    b->u->n_act[b->thread * PI_COUNT_STRIDE + t] = n;
 }
 
 /* ---- down ---- */
 
-/* All threads' active neurons of token t as one list in ascending order; the lane's copy where there is more than one piece. */
-static uint32_t gather_active(const struct block *b, uint32_t t, const uint32_t **ids,
-                              const float **a)
+/* Adds a list of neurons' rows of down_t, times what token t has for them, into the thread's columns. at: where the list stands in the unit's arrays. */
+static void add_rows(const struct block *b, uint32_t t, const uint32_t *ids, size_t at, uint32_t n,
+                     struct pi_span cols)
 {
-    const struct pi_unit *u = b->u;
-    size_t at = (size_t)t * u->n_max;
-    struct pi_lane *lane = &b->s->lanes[b->thread];
-    uint32_t n = 0;
-
-    *ids = u->act + at;
-    *a = u->prod + at;
-    if (b->n_threads == 1)
-        return u->n_act[t];
-    for (uint32_t th = 0; th < b->n_threads; th++) {
-        struct pi_span span = pi_span(b->ul->n, PI_SPAN_ROWS, th, b->n_threads);
-        uint32_t n_th = u->n_act[th * PI_COUNT_STRIDE + t];
-
-        memcpy(lane->ids + n, u->act + at + span.begin, n_th * sizeof(*lane->ids));
-        memcpy(lane->a + n, u->prod + at + span.begin, n_th * sizeof(*lane->a));
-        n += n_th;
-    }
-    *ids = lane->ids;
-    *a = lane->a;
-    return n;
-}
-
-static void down_columns(const struct block *b, uint32_t t, bool dense)
-{
-    const struct pi_state *s = b->s;
-    uint32_t d = s->m->shape.n_embd, n = b->ul->n;
-    struct pi_span cols = pi_span(d, PI_SPAN_COLS, b->thread, b->n_threads);
-    float *out = b->u->partial + (size_t)t * d;
-    const float *a = b->u->prod + (size_t)t * b->u->n_max;
-    const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids : s->iota;
     const struct pi_mat *down = &b->w->down_t;
 
-    if (dense && b->w->down.data != NULL && b->ul->ids == NULL) {
-        pi_ops_dots(s->cpu, &b->w->down, NULL, cols, a, NULL, out + cols.begin);
+    if (n > 0 && cols.begin < cols.end)
+        b->s->cpu->type[down->type]->axpy_ids(down->data, down->row_bytes, ids, b->u->prod + at, n,
+                                              cols.begin, cols.end,
+                                              b->u->partial + (size_t)t * down->n_cols);
+}
+
+static void down_dense(const struct block *b, struct pi_span cols)
+{
+    const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids : b->s->iota;
+
+    for (uint32_t i = 0; i < b->ul->n; i += PI_CACHE_ROWS) {
+        uint32_t n = b->ul->n - i < PI_CACHE_ROWS ? b->ul->n - i : PI_CACHE_ROWS;
+
+        for (uint32_t t = 0; t < b->n_tok; t++)
+            add_rows(b, t, ids + i, (size_t)t * b->u->n_max + i, n, cols);
+    }
+}
+
+/* The threads' lists one after the other are all active neurons in ascending order: the order of the sum is that of one thread. */
+static void down_sparse(const struct block *b, struct pi_span cols)
+{
+    for (uint32_t t = 0; t < b->n_tok; t++) {
+        for (uint32_t th = 0; th < b->n_threads; th++) {
+            size_t at =
+                (size_t)t * b->u->n_max + pi_span(b->ul->n, PI_SPAN_ROWS, th, b->n_threads).begin;
+
+            add_rows(b, t, b->u->act + at, at, b->u->n_act[th * PI_COUNT_STRIDE + t], cols);
+        }
+    }
+}
+
+static bool down_as_stored(const struct block *b, bool dense)
+{
+    return dense && b->w->down.data != NULL && b->ul->ids == NULL;
+}
+
+static void down_columns(const struct block *b, bool dense)
+{
+    uint32_t d = b->s->m->shape.n_embd;
+    struct pi_span cols = pi_span(d, PI_SPAN_COLS, b->thread, b->n_threads);
+    float *out = b->u->partial + cols.begin;
+
+    if (down_as_stored(b, dense)) { /* then the unit has all neurons: n_max is n_ff */
+        pi_ops_dots(b->s->cpu, &b->w->down, NULL, cols, b->u->prod, b->n_tok, NULL, out, d);
         return;
     }
-    if (!dense)
-        n = gather_active(b, t, &ids, &a);
-    memset(out + cols.begin, 0, (cols.end - cols.begin) * sizeof(*out));
-    if (cols.begin < cols.end && n > 0)
-        s->cpu->type[down->type]->axpy_ids(down->data, down->row_bytes, ids, a, n, cols.begin,
-                                           cols.end, out);
+    for (uint32_t t = 0; t < b->n_tok; t++)
+        memset(out + (size_t)t * d, 0, (cols.end - cols.begin) * sizeof(*out));
+    if (dense)
+        down_dense(b, cols);
+    else
+        down_sparse(b, cols);
 }
 
 static void count_block(const struct block *b, bool dense)
@@ -277,7 +303,7 @@ static void count_block(const struct block *b, bool dense)
     pi_ops_count(s, &s->stats.weights_ffn, first, n_first);
     if (s->m->shape.gated)
         pi_ops_count(s, &s->stats.weights_ffn, &b->w->up, n_act);
-    if (dense && b->w->down.data != NULL && b->ul->ids == NULL)
+    if (down_as_stored(b, dense))
         pi_ops_count(s, &s->stats.weights_ffn, &b->w->down, (uint64_t)b->n_tok * b->w->down.n_rows);
     else
         pi_ops_count(s, &s->stats.weights_ffn, &b->w->down_t, n_act);
@@ -291,16 +317,13 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
 
     if (b.s->truth != NULL)
         trace_block(&b, b.u->gate + b.mine.begin);
-    for (uint32_t t = 0; t < n_tok; t++) {
-        if (dense)
-            dense_span(&b, t);
-        else
-            sparse_span(&b, t);
-    }
+    if (dense)
+        dense_span(&b);
+    else
+        sparse_span(&b);
     if (n_threads > 1)
         pi_pool_barrier(b.s->pool, thread);
-    for (uint32_t t = 0; t < n_tok; t++)
-        down_columns(&b, t, dense);
+    down_columns(&b, dense);
     if (thread == 0)
         count_block(&b, dense);
 }

@@ -291,57 +291,6 @@ static void test_threads(const struct tiny *t)
     rig_close(&one);
 }
 
-/* Several sequences in one batch give the bytes that each gives alone, in any mode. */
-static void test_batches(const struct tiny *t, enum pi_mode mode)
-{
-    struct pi_engine_options o = {F32KV, .mode = mode, .n_seq = 3};
-    size_t v = t->n_vocab;
-    float *single[3], *out = malloc(sizeof(*out) * 6 * v);
-    struct pi_engine *e;
-    struct rig r;
-
-    rig_open(&r, t, 2);
-    for (uint32_t q = 0; q < 3; q++) {
-        e = engine(&r, &o);
-        single[q] = malloc(sizeof(float) * 4 * v);
-        for (int32_t i = 0; i < 4; i++) {
-            struct pi_batch b = {.n_tok = 1, .token = tokens + 2 * q + (uint32_t)i, .pos = &i};
-
-            PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, single[q] + (size_t)i * v, &r.e), r.e);
-        }
-        pi_engine_destroy(e);
-    }
-    e = engine(&r, &o);
-    for (int32_t i = 0; i < 4; i++) {
-        int32_t token[3] = {tokens[i + 4], tokens[i], tokens[i + 2]}, pos[3] = {i, i, i};
-        uint32_t seq[3] = {2, 0, 1};
-        bool want[3] = {true, false, true};
-        struct pi_batch b = {
-            .n_tok = 3, .token = token, .pos = pos, .seq = seq, .want = i == 3 ? want : NULL};
-
-        PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, out, &r.e), r.e);
-        SAME(out, single[2] + (size_t)i * v, v);
-        SAME(out + (i == 3 ? v : 2 * v), single[1] + (size_t)i * v, v);
-        if (i < 3)
-            SAME(out + v, single[0] + (size_t)i * v, v);
-    }
-    /* tokens of one sequence together, and more of them than fit one step */
-    {
-        float *all = malloc(sizeof(float) * N_TOK * v);
-        struct pi_batch b = {.n_tok = N_TOK, .token = tokens, .pos = positions};
-
-        pi_engine_truncate(e, 0, 0);
-        PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, all, &r.e), r.e);
-        SAME(all, single[0], 4 * v);
-        free(all);
-    }
-    pi_engine_destroy(e);
-    for (int q = 0; q < 3; q++)
-        free(single[q]);
-    free(out);
-    rig_close(&r);
-}
-
 /* Going back and feeding the same again gives the same. */
 static void test_truncate(void)
 {
@@ -405,6 +354,62 @@ static void oracle(struct rig *r, float threshold)
                                                         .fc1 = mat(r->fc1, t->n_embd, t->n_embd),
                                                         .fc2 = mat(r->fc2[l], t->n_ff, t->n_embd)};
     }
+}
+
+/* Several sequences in one batch give the bytes that each gives alone, in any mode. */
+static void test_batches(const struct tiny *t, enum pi_mode mode)
+{
+    struct pi_engine_options o = {F32KV, .mode = mode, .n_seq = 3};
+    size_t v = t->n_vocab;
+    float *single[3], *out = malloc(sizeof(*out) * 6 * v);
+    struct pi_engine *e;
+    struct rig r;
+
+    rig_open(&r, t, 2);
+    if (mode == PI_MODE_PREDICTED) {
+        oracle(&r, 0.3f);
+        o.force_predicted = o.two_units = true;
+        r.layers[0].n_hot = 20;
+    }
+    for (uint32_t q = 0; q < 3; q++) {
+        e = engine(&r, &o);
+        single[q] = malloc(sizeof(float) * 4 * v);
+        for (int32_t i = 0; i < 4; i++) {
+            struct pi_batch b = {.n_tok = 1, .token = tokens + 2 * q + (uint32_t)i, .pos = &i};
+
+            PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, single[q] + (size_t)i * v, &r.e), r.e);
+        }
+        pi_engine_destroy(e);
+    }
+    e = engine(&r, &o);
+    for (int32_t i = 0; i < 4; i++) {
+        int32_t token[3] = {tokens[i + 4], tokens[i], tokens[i + 2]}, pos[3] = {i, i, i};
+        uint32_t seq[3] = {2, 0, 1};
+        bool want[3] = {true, false, true};
+        struct pi_batch b = {
+            .n_tok = 3, .token = token, .pos = pos, .seq = seq, .want = i == 3 ? want : NULL};
+
+        PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, out, &r.e), r.e);
+        SAME(out, single[2] + (size_t)i * v, v);
+        SAME(out + (i == 3 ? v : 2 * v), single[1] + (size_t)i * v, v);
+        if (i < 3)
+            SAME(out + v, single[0] + (size_t)i * v, v);
+    }
+    /* tokens of one sequence together, and more of them than fit one step */
+    {
+        float *all = malloc(sizeof(float) * N_TOK * v);
+        struct pi_batch b = {.n_tok = N_TOK, .token = tokens, .pos = positions};
+
+        pi_engine_truncate(e, 0, 0);
+        PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, all, &r.e), r.e);
+        SAME(all, single[0], 4 * v);
+        free(all);
+    }
+    pi_engine_destroy(e);
+    for (int q = 0; q < 3; q++)
+        free(single[q]);
+    free(out);
+    rig_close(&r);
 }
 
 static void test_predict_all(const struct tiny *t)
@@ -885,6 +890,7 @@ int main(void)
     test_threads(&opt);
     test_batches(&llama, PI_MODE_EXACT);
     test_batches(&opt, PI_MODE_DENSE);
+    test_batches(&llama, PI_MODE_PREDICTED);
     test_truncate();
     test_predict_all(&llama);
     test_predict_all(&opt);
