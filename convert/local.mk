@@ -6,6 +6,7 @@ libpi_convert_a_SOURCES = \
 	convert/pi_gguf_import.c convert/pi_gguf_import.h \
 	convert/pi_hf.c convert/pi_hf.h \
 	convert/pi_hf_forward.c convert/pi_hf_forward.h \
+	convert/pi_hf_keys.c \
 	convert/pi_hf_map.c \
 	convert/pi_hf_vocab.c convert/pi_hf_vocab.h \
 	convert/pi_json.c convert/pi_json.h \

@@ -173,7 +173,6 @@ static enum pi_code read_llama3(const struct rd *s, struct pi_hf_config *c, stru
 {
     enum pi_code rc = PI_OK;
 
-    c->rope = PI_HF_ROPE_LLAMA3;
     c->rope_low_freq = 1.0f;
     c->rope_high_freq = 4.0f;
     PI_TRY(pi_json_f32(s->o, s->path, "low_freq_factor", 1e-3, 1e6, &c->rope_low_freq, err));
@@ -197,27 +196,75 @@ static void limit_dynamic(const struct rd *r, uint32_t orig, struct pi_hf_config
         r->path, c->shape.n_ctx_train);
 }
 
+/* The object that holds scaling: "rope_parameters", or "rope_scaling" of older configurations; NULL without either. */
+static enum pi_code find_rope(const struct rd *r, const json_t **out, struct pi_err *err)
+{
+    const char *name = pi_json_has(r->o, "rope_parameters") ? "rope_parameters" : "rope_scaling",
+               *part;
+    json_t *o = json_object_get(r->o, name), *v;
+
+    *out = NULL;
+    if (o == NULL || json_is_null(o))
+        return PI_OK;
+    if (!json_is_object(o))
+        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no object", r->path, name);
+    json_object_foreach(o, part, v)
+    {
+        if (json_is_object(v))
+            return pi_err_set(err, PI_E_UNSUPPORTED,
+                              "%s: \"%s\" of their own for \"%.40s\" layers are not supported",
+                              r->path, name, part);
+    }
+    *out = o;
+    return PI_OK;
+}
+
+static enum pi_code read_scaling(const struct rd *r, const struct rd *s, const char *type,
+                                 uint32_t orig, struct pi_hf_config *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    float factor = 0.0f;
+
+    if (strcmp(type, "dynamic") == 0) {
+        limit_dynamic(r, orig, c);
+        goto out;
+    }
+    if (strcmp(type, "linear") == 0)
+        c->rope = PI_HF_ROPE_LINEAR;
+    else if (strcmp(type, "llama3") == 0)
+        c->rope = PI_HF_ROPE_LLAMA3;
+    else if (strcmp(type, "yarn") == 0)
+        c->rope = PI_HF_ROPE_YARN;
+    else
+        PI_FAIL(
+            err, PI_E_UNSUPPORTED,
+            "%s: rope scaling \"%.40s\" is not supported (supported: default, linear, llama3, yarn, dynamic)",
+            r->path, type);
+    PI_TRY(pi_json_f32(s->o, r->path, "factor", 1.0, 1e6, &factor, err));
+    if (factor == 0.0f && c->rope == PI_HF_ROPE_YARN && orig != 0 && orig <= c->shape.n_ctx_train)
+        factor = (float)c->shape.n_ctx_train / (float)orig;
+    if (factor == 0.0f)
+        PI_FAIL(err, PI_E_CORRUPT, "%s: rope scaling \"%s\" without \"factor\"", r->path, type);
+    c->shape.rope_factor = factor;
+    if (c->rope == PI_HF_ROPE_LINEAR)
+        c->shape.rope_scaling = PI_ROPE_LINEAR;
+    else if (c->rope == PI_HF_ROPE_LLAMA3)
+        PI_TRY(read_llama3(s, c, err));
+    else
+        PI_TRY(read_yarn(r, s, c, err));
+out:
+    return rc;
+}
+
 static enum pi_code read_rope(const struct rd *r, struct pi_hf_config *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const char *type = "default";
     struct rd s = *r;
     uint32_t orig = 0;
-    float partial = 1.0f, factor = 0.0f;
-    const char *key;
-    json_t *v;
+    float partial = 1.0f;
 
-    s.o = json_object_get(r->o, pi_json_has(r->o, "rope_parameters") ? "rope_parameters"
-                                                                     : "rope_scaling");
-    if (s.o != NULL && !json_is_object(s.o) && !json_is_null(s.o))
-        PI_FAIL(err, PI_E_CORRUPT, "%s: \"rope_parameters\" is no object", r->path);
-    json_object_foreach((json_t *)(uintptr_t)s.o, key, v)
-    {
-        if (json_is_object(v))
-            PI_FAIL(err, PI_E_UNSUPPORTED,
-                    "%s: rotary parameters of their own for \"%.40s\" layers are not supported",
-                    r->path, key);
-    }
+    PI_TRY(find_rope(r, &s.o, err));
     c->shape.rope_base = 10000.0f;
     PI_TRY(pi_json_f32(r->o, r->path, "rope_theta", 1.0, 1e12, &c->shape.rope_base, err));
     PI_TRY(pi_json_f32(s.o, r->path, "rope_theta", 1.0, 1e12, &c->shape.rope_base, err));
@@ -227,35 +274,10 @@ static enum pi_code read_rope(const struct rd *r, struct pi_hf_config *c, struct
     PI_TRY(pi_json_f32(s.o, r->path, "partial_rotary_factor", 0.0, 1.0, &partial, err));
     if (partial < 1.0f)
         PI_TRY(refuse(r, "\"partial_rotary_factor\" below 1", err));
-    PI_TRY(pi_json_f32(s.o, r->path, "factor", 1.0, 1e6, &factor, err));
     PI_TRY(pi_json_u32(s.o, r->path, "original_max_position_embeddings", 1, MAX_CTX, &orig, err));
-    c->shape.rope_factor = factor;
     c->shape.rope_n_ctx_orig = orig != 0 ? orig : c->shape.n_ctx_train;
-    if (strcmp(type, "default") == 0)
-        goto out;
-    if (strcmp(type, "dynamic") == 0) {
-        limit_dynamic(r, orig, c);
-        goto out;
-    }
-    if (factor == 0.0f && strcmp(type, "yarn") == 0 && orig != 0 && orig <= c->shape.n_ctx_train)
-        c->shape.rope_factor = factor = (float)c->shape.n_ctx_train / (float)orig;
-    if (strcmp(type, "linear") == 0) {
-        c->rope = PI_HF_ROPE_LINEAR;
-        c->shape.rope_scaling = PI_ROPE_LINEAR;
-    } else if (strcmp(type, "llama3") == 0) {
-        PI_TRY(read_llama3(&s, c, err));
-    } else if (strcmp(type, "yarn") == 0) {
-        c->rope = PI_HF_ROPE_YARN;
-    } else {
-        PI_FAIL(
-            err, PI_E_UNSUPPORTED,
-            "%s: rope scaling \"%.40s\" is not supported (supported: default, linear, llama3, yarn, dynamic)",
-            r->path, type);
-    }
-    if (factor == 0.0f)
-        PI_FAIL(err, PI_E_CORRUPT, "%s: rope scaling \"%s\" without \"factor\"", r->path, type);
-    if (c->rope == PI_HF_ROPE_YARN)
-        PI_TRY(read_yarn(r, &s, c, err));
+    if (strcmp(type, "default") != 0)
+        PI_TRY(read_scaling(r, &s, type, orig, c, err));
 out:
     return rc;
 }
@@ -407,93 +429,6 @@ enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_ove
     PI_TRY(check_shape(&r, &c.shape, err));
     read_name(&r, c.name, sizeof(c.name));
     *out = c;
-out:
-    return rc;
-}
-
-void pi_hf_llama3_factors(const struct pi_hf_config *c, float *out)
-{
-    const struct pi_shape *s = &c->shape;
-    double orig = s->rope_n_ctx_orig, low = c->rope_low_freq, high = c->rope_high_freq;
-
-    for (uint32_t i = 0; i < s->n_rot / 2; i++) {
-        double freq = pow((double)s->rope_base, -2.0 * i / s->n_rot);
-        double wavelength = 2.0 * M_PI / freq, smooth = (orig / wavelength - low) / (high - low);
-
-        if (wavelength < orig / high)
-            out[i] = 1.0f;
-        else if (wavelength > orig / low)
-            out[i] = s->rope_factor;
-        else
-            out[i] = (float)(1.0 / ((1.0 - smooth) / (double)s->rope_factor + smooth));
-    }
-}
-
-/* ---- keys ---- */
-
-struct kw {
-    struct pi_gguf_writer *w;
-    const char *arch;
-    char key[96];
-};
-
-static const char *key(struct kw *k, const char *name)
-{
-    (void)snprintf(k->key, sizeof(k->key), "%s.%s", k->arch, name);
-    return k->key;
-}
-
-static enum pi_code set_rope_keys(struct kw *k, const struct pi_shape *s, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-
-    PI_TRY(pi_gguf_set_u32(k->w, key(k, "rope.dimension_count"), s->n_rot, err));
-    PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.freq_base"), s->rope_base, err));
-    if (s->rope_scaling == PI_ROPE_NONE)
-        goto out;
-    PI_TRY(pi_gguf_set_string(k->w, key(k, "rope.scaling.type"),
-                              s->rope_scaling == PI_ROPE_YARN ? "yarn" : "linear", err));
-    PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.factor"), s->rope_factor, err));
-    if (s->rope_scaling == PI_ROPE_LINEAR)
-        goto out;
-    PI_TRY(pi_gguf_set_u32(k->w, key(k, "rope.scaling.original_context_length"), s->rope_n_ctx_orig,
-                           err));
-    PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.attn_factor"), s->rope_attn_factor, err));
-    PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.yarn_beta_fast"), s->rope_beta_fast, err));
-    PI_TRY(pi_gguf_set_f32(k->w, key(k, "rope.scaling.yarn_beta_slow"), s->rope_beta_slow, err));
-out:
-    return rc;
-}
-
-enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w,
-                            struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-    const struct pi_shape *s = &c->shape;
-    struct kw k = {.w = w, .arch = pi_arch_name(s->arch)};
-
-    PI_TRY(pi_gguf_set_string(w, "general.architecture", k.arch, err));
-    PI_TRY(pi_gguf_set_string(w, "general.type", "model", err));
-    PI_TRY(pi_gguf_set_string(w, "general.name", c->name, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "vocab_size"), s->n_vocab, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "context_length"), s->n_ctx_train, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "embedding_length"), s->n_embd, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "block_count"), s->n_layer, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "feed_forward_length"), s->n_ff, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.head_count"), s->n_head, err));
-    PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.head_count_kv"), s->n_head_kv, err));
-    PI_TRY(pi_gguf_set_f32(w,
-                           key(&k, s->layer_norm ? "attention.layer_norm_epsilon"
-                                                 : "attention.layer_norm_rms_epsilon"),
-                           s->norm_eps, err));
-    if (!s->learned_pos) {
-        PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.key_length"), s->head_dim, err));
-        PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.value_length"), s->head_dim, err));
-        PI_TRY(set_rope_keys(&k, s, err));
-    }
-    PI_TRY(pi_gguf_set_string(w, key(&k, "hidden_activation"), pi_activation_name(s->act), err));
-    if (s->act == PI_ACT_FATRELU)
-        PI_TRY(pi_gguf_set_f32(w, key(&k, "hidden_activation_threshold"), s->act_threshold, err));
 out:
     return rc;
 }
