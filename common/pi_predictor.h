@@ -37,7 +37,7 @@ enum pi_predictor_input {
     PI_PRED_IN_FFN_NORMED = 0,   /* what the feed-forward block sees (our default) */
     PI_PRED_IN_FFN_RESIDUAL = 1, /* the residual before the feed-forward norm (PowerInfer's llama, opt) */
     PI_PRED_IN_LAYER = 2,        /* the layer's input (PowerInfer's falcon) */
-    PI_PRED_IN_PREV_ATTN = 3     /* the layer before's attention output: look-ahead */
+    PI_PRED_IN_PREV_ATTN = 3     /* look-ahead: the residual of the layer before, attention added, before its feed-forward norm */
 };
 
 struct pi_predictor_layer {

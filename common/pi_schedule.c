@@ -76,7 +76,8 @@ static uint32_t add_layer(struct pi_graph *g, const struct pi_place_layer *pl, u
     if (pl->n_hot > 0)
         hot = add_ffn(g, layer, pl->hot_unit, predicted && pl->mode_gpu == PI_MODE_PREDICTED, last);
     if (pl->n_hot < n_ff)
-        cold = add_ffn(g, layer, PI_UNIT_CPU, predicted, last);
+        cold = add_ffn(g, layer, PI_UNIT_CPU,
+                       predicted && (pl->n_hot == 0 || pl->mode_cpu == PI_MODE_PREDICTED), last);
     merge = add_op(g, PI_OP_MERGE, layer, next_unit);
     add_dep(g, merge, last);
     add_dep(g, merge, cold);

@@ -70,7 +70,8 @@ struct pi_schedule {
 };
 
 /* The graph of a decode step or a prompt chunk (sparse = false: no PI_OP_PREDICT). mode (n_layer): the mode of
- * each layer, PREDICTED only where it has a predictor. place may be one for the CPU alone. */
+ * each layer, PREDICTED only where it has a predictor; where a layer is split, mode_cpu and mode_gpu say which of its units
+ * predict. place may be one for the CPU alone. */
 enum pi_code pi_graph_build(const struct pi_shape *shape, const struct pi_placement *place, const enum pi_mode *mode,
                             bool sparse, struct pi_graph *out, struct pi_err *err) PI_MUST_CHECK;
 void pi_graph_free(struct pi_graph *g);

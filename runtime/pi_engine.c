@@ -150,18 +150,23 @@ void pi_engine_destroy(struct pi_engine *e)
 
 enum pi_mode pi_engine_layer_mode(const struct pi_engine *e, uint32_t layer)
 {
-    return e->s.mode[layer];
+    enum pi_mode mode = e->s.mode[layer];
+
+    return mode == PI_MODE_PREDICTED && !e->s.units[0].layers[layer].predicted ? PI_MODE_EXACT
+                                                                               : mode;
 }
 
 /* ---- run ---- */
 
-/* Everything a batch may get wrong, before anything is written. Lengths are played through on a copy. len: (n_seq) scratch. */
-static enum pi_code check_batch(const struct pi_engine *e, const struct pi_batch *b, int32_t *len,
+/* Everything a batch may get wrong, before anything is written. A sequence goes on where it ends or starts again at any position
+ * before that; from then on its positions follow each other. next: (n_seq) scratch, -1: not fed yet. */
+static enum pi_code check_batch(const struct pi_engine *e, const struct pi_batch *b, int32_t *next,
                                 struct pi_err *err)
 {
     const struct pi_state *s = &e->s;
 
-    memcpy(len, s->kv.len, s->kv.n_seq * sizeof(*len));
+    for (uint32_t q = 0; q < s->kv.n_seq; q++)
+        next[q] = -1;
     for (uint32_t t = 0; t < b->n_tok; t++) {
         uint32_t seq = b->seq != NULL ? b->seq[t] : 0;
 
@@ -173,10 +178,10 @@ static enum pi_code check_batch(const struct pi_engine *e, const struct pi_batch
         if (b->pos[t] >= 0 && (uint32_t)b->pos[t] >= s->kv.n_ctx)
             return pi_err_set(err, PI_E_RANGE, "context full: position %d, the context holds %u",
                               b->pos[t], s->kv.n_ctx);
-        if (b->pos[t] < 0 || b->pos[t] > len[seq])
+        if (b->pos[t] < 0 || (next[seq] < 0 ? b->pos[t] > s->kv.len[seq] : b->pos[t] != next[seq]))
             return pi_err_set(err, PI_E_RANGE, "position %d of sequence %u, whose next is %d",
-                              b->pos[t], seq, len[seq]);
-        len[seq] = b->pos[t] + 1;
+                              b->pos[t], seq, next[seq] < 0 ? s->kv.len[seq] : next[seq]);
+        next[seq] = b->pos[t] + 1;
     }
     return PI_OK;
 }
@@ -232,6 +237,8 @@ static enum pi_code run_piece(struct pi_engine *e, enum pi_phase phase, const st
     s->seq = b->seq != NULL ? b->seq + first : NULL;
     s->want = b->want != NULL ? b->want + first : NULL;
     s->logits = logits;
+    for (uint32_t t = 0; t < n; t++) /* what is written over is lost, should the step fail */
+        pi_engine_truncate(e, pi_state_seq(s, t), s->pos[t]);
     if (phase == PI_PHASE_DECODE)
         return pi_exec_team(&e->exec, &e->decode_graph, &e->decode, pi_team_ops, s, n, err);
     return pi_exec_solo(&e->prompt_exec, &e->prompt_graph, &e->prompt, pi_solo_ops, s, n, err);
@@ -242,11 +249,11 @@ enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struc
 {
     struct pi_state *s = &e->s;
     uint32_t most = phase == PI_PHASE_DECODE ? s->n_dec : e->n_batch;
-    int32_t *len = NULL;
+    int32_t *next = NULL;
     enum pi_code rc;
 
-    PI_ALLOC(len, s->kv.n_seq, err);
-    PI_TRY(check_batch(e, batch, len, err));
+    PI_ALLOC(next, s->kv.n_seq, err);
+    PI_TRY(check_batch(e, batch, next, err));
     PI_TRY(begin_trace(e, phase, batch, err));
     for (uint32_t t = 0; t < batch->n_tok;) {
         uint32_t n = batch->n_tok - t < most ? batch->n_tok - t : most;
@@ -262,7 +269,7 @@ enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struc
     if (e->trace != NULL && phase == PI_PHASE_DECODE)
         end_trace(e);
 out:
-    free(len);
+    free(next);
     return rc;
 }
 

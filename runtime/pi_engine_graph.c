@@ -37,8 +37,12 @@ static enum pi_mode choose_mode(const struct pi_engine *e, const struct pi_place
         return PI_MODE_EXACT;
     if (e->opt.force_predicted)
         return PI_MODE_PREDICTED;
-    if (pl != NULL) /* the placement knows how many neurons are left here and how fast memory is */
-        return pl->mode_cpu == PI_MODE_PREDICTED ? PI_MODE_PREDICTED : PI_MODE_EXACT;
+    if (pl != NULL) { /* the placement knows what is left on each unit and how fast its memory is */
+        bool hot = pl->n_hot > 0 && pl->mode_gpu == PI_MODE_PREDICTED;
+        bool cold = pl->n_hot < m->shape.n_ff && pl->mode_cpu == PI_MODE_PREDICTED;
+
+        return hot || cold ? PI_MODE_PREDICTED : PI_MODE_EXACT;
+    }
     return predictor_pays(&m->shape, &m->layers[layer], p) ? PI_MODE_PREDICTED : PI_MODE_EXACT;
 }
 
@@ -154,6 +158,7 @@ static enum pi_code decode_placement(const struct pi_engine *e, const struct pi_
         pl->n_hot = place->layers[l].n_hot;
         pl->hot_unit = 1;
         pl->attn_unit = place->layers[l].attn_unit != PI_UNIT_CPU;
+        pl->mode_cpu = e->opt.force_predicted ? PI_MODE_PREDICTED : place->layers[l].mode_cpu;
         pl->mode_gpu = e->opt.force_predicted ? PI_MODE_PREDICTED : place->layers[l].mode_gpu;
     }
     if (place != NULL) {

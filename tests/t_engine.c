@@ -482,6 +482,14 @@ static void test_where_it_pays(void)
     EQ(pi_engine_layer_mode(e, 0), PI_MODE_PREDICTED);
     EQ(pi_engine_layer_mode(e, 1), PI_MODE_EXACT); /* as wide as the gate itself */
     pi_engine_destroy(e);
+    o.two_units = true; /* a placement decides for each unit */
+    r.layers[0].n_hot = r.layers[1].n_hot = 10;
+    r.layers[0].mode_cpu = r.layers[1].mode_gpu = PI_MODE_EXACT;
+    e = engine(&r, &o);
+    EQ(pi_engine_layer_mode(e, 0), PI_MODE_EXACT);
+    EQ(pi_engine_layer_mode(e, 1), PI_MODE_PREDICTED);
+    pi_engine_destroy(e);
+    o.two_units = false;
     r.pred_layers[1].width = 0;
     o.force_predicted = true;
     e = engine(&r, &o);
@@ -707,6 +715,7 @@ static void refuse_batch(struct pi_engine *e, int32_t token, int32_t pos, uint32
 static void test_batch_errors(void)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .n_ctx = 8};
+    static const int32_t twice[8] = {0, 1, 1, 2, 3, 4, 5, 6};
     struct pi_batch all = {.n_tok = 8, .token = tokens, .pos = positions};
     struct pi_engine *e;
     struct rig r;
@@ -718,6 +727,10 @@ static void test_batch_errors(void)
     refuse_batch(e, 1, 1, 0, "whose next is 0");
     refuse_batch(e, 1, -1, 0, "whose next is 0");
     refuse_batch(e, 1, 0, 1, "sequence 1 of 1");
+    all.pos = twice;
+    FAILS(pi_engine_run(e, PI_PHASE_PROMPT, &all, NULL, &r.e), PI_E_RANGE,
+          "position 1 of sequence 0, whose next is 2", r.e);
+    all.pos = positions;
     PASSES(pi_engine_run(e, PI_PHASE_PROMPT, &all, NULL, &r.e), r.e);
     refuse_batch(e, 1, 8, 0, "context full");
     pi_engine_destroy(e);

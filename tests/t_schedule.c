@@ -157,6 +157,13 @@ static void test_hot_unit_mode(void)
     f.layers[1].mode_gpu = PI_MODE_EXACT;
     build(&f, true, &g, &s);
     EQ(count_kind(&g, PI_OP_PREDICT, 1), N_LAYER - 1);
+    EQ(count_kind(&g, PI_OP_PREDICT, 0), N_LAYER);
+    pi_schedule_free(&s);
+    pi_graph_free(&g);
+    f.layers[0].mode_cpu = PI_MODE_EXACT;
+    build(&f, true, &g, &s);
+    EQ(count_kind(&g, PI_OP_PREDICT, 1), N_LAYER - 1);
+    EQ(count_kind(&g, PI_OP_PREDICT, 0), N_LAYER - 1);
     pi_schedule_free(&s);
     pi_graph_free(&g);
 }
