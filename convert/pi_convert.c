@@ -57,6 +57,10 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
     enum pi_code rc = PI_OK;
     struct pi_lineage_sum *sum = NULL;
     const struct pi_shape *s = &c->hf.shape;
+    static const char *const rope_names[] = {[PI_HF_ROPE_DEFAULT] = "default",
+                                             [PI_HF_ROPE_LINEAR] = "linear",
+                                             [PI_HF_ROPE_LLAMA3] = "llama3",
+                                             [PI_HF_ROPE_YARN] = "yarn"};
     const struct {
         const char *name;
         double value;
@@ -70,7 +74,6 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         {"head_dim", s->head_dim},
         {"norm_eps", (double)s->norm_eps},
         {"act_threshold", (double)s->act_threshold},
-        {"rope", c->hf.rope},
         {"rope_base", (double)s->rope_base},
         {"rope_factor", (double)s->rope_factor},
     };
@@ -78,6 +81,7 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
     PI_TRY(pi_lineage_begin(&sum, err));
     PI_TRY(add_name(sum, "arch", pi_arch_name(s->arch), err));
     PI_TRY(add_name(sum, "act", pi_activation_name(s->act), err));
+    PI_TRY(add_name(sum, "rope", rope_names[c->hf.rope], err));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         PI_TRY(add_key(sum, keys[i].name, keys[i].value, err));
     for (size_t i = 0; i < c->plan.n; i++) {

@@ -179,6 +179,9 @@ enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_optio
             t->type = t->src_type;
             continue;
         }
+        if (t->n_cols > UINT32_MAX)
+            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s has rows of %llu elements", t->src_path,
+                    (int)t->src_name_n, t->src_name, (unsigned long long)t->n_cols);
         t->type = choose_type(t, opt);
         if (cpu->type[t->src_type] == NULL && (t->type != t->src_type || t->transpose))
             PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s is %s, which cannot be converted here",
