@@ -3,7 +3,7 @@
  *
  * A built-in English text is run through the source by a plain forward pass of its own (Hugging Face's conventions: unpermuted q and k, the down
  * projection as the checkpoint has it; one tensor at a time as F32) and through the engine on the target. Float targets: max |delta| / max |logit|
- * <= 5e-3; quantised ones: mean KL <= 0.1 nats. For a GGUF source the engine runs on both files.
+ * <= 5e-3; quantised ones: mean KL <= 0.1 nats and correlation >= 0.7. For a GGUF source the engine runs on both files.
  */
 #ifndef PI_SELFCHECK_H
 #define PI_SELFCHECK_H
@@ -23,6 +23,11 @@ struct pi_selfcheck {
     const struct pi_notes *notes;
     bool progress;
 };
+
+/* Judges two sets of logits (n_tok, n_vocab): PI_OK or PI_E_SELFCHECK. For the two below, and for tests. */
+enum pi_code pi_selfcheck_compare(const struct pi_selfcheck *k, const float *want, const float *got,
+                                  uint32_t n_tok, uint32_t n_vocab,
+                                  struct pi_err *err) PI_MUST_CHECK;
 
 /* PI_E_SELFCHECK with the measure and its limit; PI_E_NOMEM. A model that predicts the text no better than chance gets a note. */
 enum pi_code pi_selfcheck_hf(const struct pi_selfcheck *k, const struct pi_hf_config *c,
