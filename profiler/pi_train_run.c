@@ -1,0 +1,298 @@
+#include "config.h"
+
+#include "profiler/pi_train_run.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_file.h"
+#include "common/pi_progress.h"
+#include "profiler/pi_print.h"
+#include "profiler/pi_train.h"
+#include "runtime/pi_blas.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_STEPS 160
+
+const struct pi_program pi_train_program = {
+    .name = "pi-train-predictor",
+    .synopsis = "MODEL.gguf [--profile FILE] [options]",
+    .about =
+        "Trains, for each layer of a model, a small network that predicts which neurons will fire.",
+    .max_operands = 1,
+};
+
+enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_options *o,
+                                    struct pi_err *err)
+{
+    const char *operands[2];
+    const struct pi_opt rows[] = {
+        {.name = "profile",
+         .kind = PI_OPT_STRING,
+         .dest = &o->profile,
+         .arg = "FILE",
+         .help = "what pi-profile wrote; default: MODEL.profile.gguf beside the model"},
+        {.name = "recall",
+         .kind = PI_OPT_F32,
+         .dest = &o->recall,
+         .arg = "X",
+         .min = 0.5,
+         .max = 0.999,
+         .help = "share of active neurons to be found on held-out samples; default 0.95"},
+        {.name = "max-params",
+         .kind = PI_OPT_F32,
+         .dest = &o->max_params,
+         .arg = "X",
+         .min = 0,
+         .max = 1,
+         .help = "most weights of all predictors, over the model's; default 0.1"},
+        {.name = "steps",
+         .kind = PI_OPT_U32,
+         .dest = &o->steps,
+         .arg = "N",
+         .min = 1,
+         .max = 1000000,
+         .help = "of training, 2048 tokens each, for a layer; default 160"},
+        {.name = "type",
+         .kind = PI_OPT_ENUM,
+         .dest = &o->type,
+         .arg = "f16|q8_0|f32",
+         .given = &o->type_given,
+         .help = "how weights are stored; default q8_0 for a quantised model, else f16"},
+        {.name = "relu",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->relu,
+         .help = "a ReLU between a predictor's two layers"},
+        {.name = "hidden-act",
+         .kind = PI_OPT_STRING,
+         .dest = &o->hidden_act,
+         .arg = "NAME",
+         .help = "the activation, where the file does not name it or names it wrongly"},
+        {.name = "seed",
+         .letter = 's',
+         .kind = PI_OPT_U64,
+         .dest = &o->seed,
+         .arg = "N",
+         .min = 0,
+         .max = 1.8446744073709551615e19,
+         .help = "of the order of samples; default 1"},
+        {.name = "threads",
+         .letter = 't',
+         .kind = PI_OPT_U32,
+         .dest = &o->n_threads,
+         .arg = "N",
+         .min = 1,
+         .max = 1024,
+         .help = "default: the physical cores that may be used"},
+        {.name = "output",
+         .letter = 'o',
+         .kind = PI_OPT_STRING,
+         .dest = &o->out,
+         .arg = "FILE",
+         .help = "default: MODEL.predictor.gguf beside the model"},
+        {.name = "json",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->json,
+         .help = "the report as one JSON object"},
+        {.name = NULL},
+    };
+    struct pi_program prog = pi_train_program;
+    enum pi_code rc;
+
+    memset(o, 0, sizeof(*o));
+    o->recall = 0.95f;
+    o->max_params = 0.1f;
+    o->steps = DEFAULT_STEPS;
+    o->seed = 1;
+    prog.opts = rows;
+    rc = pi_opt_parse(&prog, argc, argv, operands, &o->common, err);
+    if (rc != PI_OK || o->common.help || o->common.version)
+        return rc;
+    o->model = operands[0];
+    if (o->model == NULL)
+        return pi_err_set(err, PI_E_USAGE, "no model named (usage: %s %s)", pi_train_program.name,
+                          pi_train_program.synopsis);
+    return PI_OK;
+}
+
+/* ---- the report ---- */
+
+static double kept_params(const struct pi_trained_layer *l, uint32_t n)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += l[i].kept ? l[i].params : 0.0;
+    return sum;
+}
+
+static enum pi_code print_json(const struct pi_model *m, const struct pi_trained_layer *l,
+                               struct pi_err *err)
+{
+    json_t *layers = json_array();
+    const uint32_t n = m->shape.n_layer;
+
+    for (uint32_t i = 0; i < n; i++)
+        pi_print_append(&layers,
+                        json_pack("{s:i, s:f, s:f, s:f, s:b}", "width", (int)l[i].width, "recall",
+                                  l[i].found.recall, "precision", l[i].found.precision, "density",
+                                  l[i].found.density, "kept", (int)l[i].kept));
+    return pi_print_json(json_pack("{s:f, s:o}", "params_share",
+                                   kept_params(l, n) / pi_train_model_params(m), "layers", layers),
+                         err);
+}
+
+static void print_table(const struct pi_model *m, const struct pi_trained_layer *l, double seconds)
+{
+    const uint32_t n = m->shape.n_layer;
+    double read = 0;
+
+    printf("layer width   recall precision density  active accuracy    read  seconds\n");
+    for (uint32_t i = 0; i < n; i++) {
+        const struct pi_found *f = &l[i].found;
+
+        printf("%5u %5u %8.4f %9.4f %7.4f %7.4f %8.4f %7.3f %8.1f%s\n", i, l[i].width, f->recall,
+               f->precision, f->density, f->active, f->accuracy, l[i].read, l[i].seconds,
+               l[i].kept ? "" : "  left exact");
+        read += (l[i].kept ? l[i].read : 1.0) / n;
+    }
+    printf(
+        "mean read %.3f of exact mode's feed-forward bytes; %.2f %% of the model's weights; %.0f s\n",
+        read, 100 * kept_params(l, n) / pi_train_model_params(m), seconds);
+}
+
+static void say_dropped(const struct pi_train_run_options *o, const struct pi_model *m,
+                        const struct pi_trained_layer *l)
+{
+    for (uint32_t i = 0; i < m->shape.n_layer; i++) {
+        if (l[i].kept)
+            continue;
+        if (l[i].width == 0)
+            pi_notice(&pi_train_program, &o->common,
+                      "layer %u runs exact: --max-params leaves nothing for it", i);
+        else if (l[i].read >= 1.0)
+            pi_notice(&pi_train_program, &o->common,
+                      "layer %u runs exact: a predictor would read %.2f of exact mode's bytes", i,
+                      l[i].read);
+        else
+            pi_notice(&pi_train_program, &o->common,
+                      "layer %u runs exact: recall %.4f on the test part is below %.4g", i,
+                      l[i].found.recall, (double)o->recall);
+    }
+}
+
+/* ---- the work ---- */
+
+static enum pi_code save(const struct pi_train_run_options *o, const struct pi_model *m,
+                         const struct pi_trained_layer *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_shape *sh = &m->shape;
+    struct pi_predictor p = {
+        .n_layer = sh->n_layer, .n_ff = sh->n_ff, .n_embd = sh->n_embd, .lineage = m->lineage};
+    char *path = o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
+                                : pi_path_artifact(o->model, "predictor", err);
+
+    if (path == NULL)
+        return PI_E_NOMEM;
+    PI_ALLOC(p.layers, sh->n_layer, err);
+    for (uint32_t i = 0; i < sh->n_layer; i++)
+        if (l[i].kept)
+            p.layers[i] = (struct pi_predictor_layer){.width = l[i].width,
+                                                      .input = PI_PRED_IN_FFN_NORMED,
+                                                      .relu = o->relu,
+                                                      .threshold = l[i].threshold,
+                                                      .fc1 = l[i].fc1,
+                                                      .fc2 = l[i].fc2,
+                                                      .bias = l[i].bias,
+                                                      .recall = (float)l[i].found.recall,
+                                                      .precision = (float)l[i].found.precision,
+                                                      .density = (float)l[i].found.density};
+    PI_TRY(pi_predictor_save(path, &p, err));
+    pi_notice(&pi_train_program, &o->common, "wrote %s", path);
+out:
+    free(p.layers);
+    free(path);
+    return rc;
+}
+
+static enum pi_code load_profile(const struct pi_train_run_options *o, const struct pi_model *m,
+                                 struct pi_profile *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = o->profile != NULL ? pi_strndup(o->profile, strlen(o->profile), err)
+                                    : pi_path_artifact(o->model, "profile", err);
+
+    if (path == NULL)
+        return PI_E_NOMEM;
+    rc = pi_profile_load(path, out, err);
+    if (rc == PI_E_IO && o->profile == NULL)
+        pi_err_wrap(err, "no profile; make one with pi-profile %s --data FILE", o->model);
+    PI_TRY(rc);
+    PI_TRY(pi_artifact_check_model(&out->file, o->model, &m->lineage, NULL, err));
+    if (out->n_layer != m->shape.n_layer || out->n_ff != m->shape.n_ff ||
+        out->n_embd != m->shape.n_embd)
+        PI_FAIL(err, PI_E_MISMATCH, "%s: %u layers of %u neurons, the model has %u of %u", path,
+                out->n_layer, out->n_ff, m->shape.n_layer, m->shape.n_ff);
+out:
+    free(path);
+    return rc;
+}
+
+static enum pi_code train_and_save(const struct pi_train_run_options *o, struct pi_model *m,
+                                   const struct pi_profile *p, struct pi_pool *pool,
+                                   struct pi_err *err)
+{
+    static const enum pi_type types[] = {PI_TYPE_F16, PI_TYPE_Q8_0, PI_TYPE_F32};
+    enum pi_code rc = PI_OK;
+    const double t = pi_now();
+    struct pi_trained_layer *l = NULL;
+    const struct pi_train_options to = {.recall = (double)o->recall,
+                                        .max_params = (double)o->max_params,
+                                        .steps = o->steps,
+                                        .seed = o->seed,
+                                        .relu = o->relu,
+                                        .type = o->type_given ? types[o->type]
+                                                              : pi_train_default_type(m)};
+
+    PI_ALLOC(l, m->shape.n_layer, err);
+    PI_TRY(pi_train_model(m, p, &to, pool, pi_progress_wanted(o->common.quiet), l, err));
+    PI_TRY(pi_interrupt_check(err));
+    PI_TRY(save(o, m, l, err));
+    say_dropped(o, m, l);
+    if (o->json)
+        PI_TRY(print_json(m, l, err));
+    else
+        print_table(m, l, pi_now() - t);
+out:
+    for (uint32_t i = 0; l != NULL && i < m->shape.n_layer; i++)
+        pi_trained_layer_free(&l[i]);
+    free(l);
+    return rc;
+}
+
+enum pi_code pi_train_run(const struct pi_train_run_options *o, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_model_options mo = {.hidden_act = o->hidden_act, .check_crc = true};
+    struct pi_model m = {0};
+    struct pi_profile p = {0};
+    struct pi_pool *pool = NULL;
+
+    pi_interrupt_install();
+    PI_TRY(pi_blas_init(err));
+    PI_TRY(pi_model_open(o->model, &mo, &m, err));
+    if (!pi_activation_has_zeros(m.shape.act))
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: the activation %s is never exactly zero: there is nothing to predict",
+                o->model, pi_activation_name(m.shape.act));
+    PI_TRY(load_profile(o, &m, &p, err));
+    PI_TRY(pi_pool_create(o->n_threads, &pool, err));
+    PI_TRY(train_and_save(o, &m, &p, pool, err));
+out:
+    pi_pool_destroy(pool);
+    pi_profile_free(&p);
+    pi_model_close(&m);
+    return rc;
+}
