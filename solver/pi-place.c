@@ -48,8 +48,8 @@ int main(int argc, char **argv)
                "positions of a sequence (default: the model's, at most 4096)"),
         NUMBER("parallel", 0, o.n_seq, 4096, "sequences kept at once (default 1)"),
         NUMBER("batch-size", 'b', o.n_batch, 65536,
-               "tokens of a prompt chunk (default: the largest of 512, 256\n... 8 "
-               "whose buffers take at most 1/16 of the budget)"),
+               "tokens of a prompt chunk (default: 512 or the context, halved\nuntil its "
+               "buffers take at most 1/16 of the budget)"),
         {.name = "kv",
          .kind = PI_OPT_ENUM,
          .dest = &o.kv,

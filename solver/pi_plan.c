@@ -50,6 +50,12 @@ static uint64_t base_bytes(const struct job *j)
     return j->plan.context_bytes + j->plan.buffer_bytes;
 }
 
+/* Which neurons to split off is not known. */
+static bool needs_profile(const struct job *j)
+{
+    return j->in->profile == NULL && pi_activation_has_zeros(j->in->shape->act);
+}
+
 static enum pi_code estimate(struct job *j, struct pi_run_size *run, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -64,7 +70,8 @@ out:
     return rc;
 }
 
-/* Fills run's batch and the sizes: prompt chunks get shorter where their buffers would crowd out weights. */
+/* Fills run's batch and the sizes: prompt chunks get shorter where their buffers would crowd out weights, and as long as the budget does
+ * not hold them: otherwise a budget a little above one that does not work could bring longer chunks and not work either. */
 static enum pi_code choose_batch(struct job *j, struct pi_run_size *run, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -74,7 +81,7 @@ static enum pi_code choose_batch(struct job *j, struct pi_run_size *run, struct 
         run->n_batch = run->n_ctx < MAX_BATCH ? run->n_ctx : MAX_BATCH;
     PI_TRY(estimate(j, run, err));
     while (free_choice && j->gpu != NULL && run->n_batch > MIN_BATCH &&
-           j->plan.bytes.activations > j->plan.limit / 16) {
+           (j->plan.bytes.activations > j->plan.limit / 16 || base_bytes(j) > j->plan.limit)) {
         run->n_batch = run->n_batch / 2 > MIN_BATCH ? run->n_batch / 2 : MIN_BATCH;
         PI_TRY(estimate(j, run, err));
     }
@@ -96,11 +103,12 @@ static enum pi_code sizes(struct job *j, struct pi_run_size *run, struct pi_err 
         PI_FAIL(
             err, PI_E_INFEASIBLE,
             "a budget of %llu bytes does not even hold the GPU context (%llu) and the buffers of %u positions in chunks of %u "
-            "(%llu): the smallest that works is --vram-budget %lluK%s; 0G is for the CPU alone",
+            "(%llu): the smallest that works is --vram-budget %lluK%s%s; 0G is for the CPU alone",
             (unsigned long long)j->plan.limit, (unsigned long long)j->plan.context_bytes,
             run->n_ctx, run->n_batch, (unsigned long long)j->plan.buffer_bytes,
             (unsigned long long)((base_bytes(j) + 1023) / 1024),
-            (double)base_bytes(j) > j->gpu->memory ? ", more than the GPU has" : "");
+            (double)base_bytes(j) > j->gpu->memory ? ", more than the GPU has" : "",
+            needs_profile(j) ? ", with a profile of the model (made by pi-profile)" : "");
 out:
     return rc;
 }
@@ -282,7 +290,7 @@ static enum pi_code split(struct job *j, struct pi_err *err)
     struct pi_ilp_layer *layers = NULL;
     struct pi_ilp_result r = {0};
 
-    if (j->in->profile == NULL && j->cost.zeros)
+    if (needs_profile(j))
         PI_FAIL(
             err, PI_E_MISMATCH,
             "the model does not fit the budget, and without a profile nothing is known about which of "
@@ -381,11 +389,11 @@ static void describe(struct job *j, const struct pi_run_size *run)
     p->n_batch = run->n_batch;
     p->kv_type = (uint32_t)run->kv_type;
     (void)snprintf(p->objective, sizeof(p->objective), "%s", pi_objective_name(j->in->objective));
-    n = snprintf(p->hardware, sizeof(p->hardware), "%.60s, %u threads, %.3g GB/s", cpu->name,
+    n = snprintf(p->hardware, sizeof(p->hardware), "%s, %u threads, %.3g GB/s", cpu->name,
                  cpu->threads, cpu->bandwidth / 1e9);
     if (j->gpu != NULL)
         (void)snprintf(p->hardware + n, sizeof(p->hardware) - (size_t)n,
-                       "; %.60s, %.3g GB, %.3g GB/s, %.3g us a hand-over", j->gpu->name,
+                       "; %s, %.3g GB, %.3g GB/s, %.3g us a hand-over", j->gpu->name,
                        j->gpu->memory / 1e9, j->gpu->bandwidth / 1e9, j->gpu->sync * 1e6);
 }
 

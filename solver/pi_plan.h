@@ -39,7 +39,8 @@ struct pi_plan_input {
     const struct pi_hardware *hw;
     uint64_t budget; /* bytes; 0: CPU only */
     struct pi_run_size
-        run; /* n_batch 0: the largest of 512, 256, ... 8 whose buffers take at most a sixteenth of the budget */
+        run; /* n_batch 0: 512, or the context if that is less, halved (never below 8) until its buffers take at most a sixteenth
+              * of the budget and, with the GPU's context, fit it */
     enum pi_objective objective;
 };
 

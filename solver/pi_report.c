@@ -63,8 +63,10 @@ void pi_plan_summary(const struct pi_plan *p, FILE *f)
     else if (y->n_units < 2)
         (void)fprintf(f, "CPU only\n");
     else if (p->vram_bytes == 0)
-        (void)fprintf(f, "nothing fits beside the GPU context and buffers (%s of %s): CPU only\n",
-                      bytes_text(p->context_bytes + p->buffer_bytes, a), bytes_text(p->limit, b));
+        (void)fprintf(
+            f,
+            "nothing that fits beside the GPU's context and buffers (%s of %s) makes it faster: CPU only\n",
+            bytes_text(p->context_bytes + p->buffer_bytes, a), bytes_text(p->limit, b));
     else
         (void)fprintf(
             f,

@@ -142,14 +142,16 @@ static struct pi_plan_input input(const struct world *w, uint64_t budget, enum p
 }
 
 /* The smallest budget that the refusal names, in bytes. */
-static uint64_t smallest(struct world *w)
+static uint64_t smallest(struct world *w, uint64_t budget, uint32_t n_batch)
 {
-    struct pi_plan_input in = input(w, 1024, PI_OBJECTIVE_PAPER, false);
+    struct pi_plan_input in = input(w, budget, PI_OBJECTIVE_PAPER, false);
     struct pi_plan p = {0};
     const char *at;
 
+    in.run.n_batch = n_batch;
     FAILS(pi_plan_make(&in, &p, &w->e), PI_E_INFEASIBLE, "smallest that works is --vram-budget ",
           w->e);
+    OK(strstr(w->e.msg, "profile") == NULL);
     at = strstr(w->e.msg, "--vram-budget ");
     return at != NULL ? strtoull(at + strlen("--vram-budget "), NULL, 10) * 1024 : 0;
 }
@@ -175,6 +177,65 @@ static void test_refusals(struct world *w, uint64_t least)
     in.budget = 0;
     PASSES(pi_plan_make(&in, &p, &w->e), w->e);
     OK(p.vram_bytes == 0 && p.place.n_units == 1 && p.placed >= p.cpu && p.placed <= p.cpu);
+    pi_plan_free(&p);
+}
+
+/* The smallest budget named works where the chunk is ours to choose too: a context so large that a sixteenth of the budget would
+ * hold longer chunks than what is left beside it. */
+static void test_smallest(struct world *w)
+{
+    double context = w->hw.gpus[0].context_bytes;
+    struct pi_plan p = {0};
+
+    for (int size = 0; size < 4; size++) {
+        uint64_t far, near;
+
+        w->hw.gpus[0].context_bytes = pow(10.0, 3 + size);
+        far = smallest(w, 512, 0);
+        near = smallest(w, far - 1024, 0);
+        EQ(near, far);
+        for (uint64_t more = 0; more < 80000; more += 7 * 1024) {
+            struct pi_plan_input in = input(w, far + more, PI_OBJECTIVE_PAPER, false);
+
+            in.run.n_batch = 0;
+            PASSES(pi_plan_make(&in, &p, &w->e), w->e);
+            OK(p.vram_bytes <= far + more);
+            pi_plan_free(&p);
+        }
+    }
+    w->hw.gpus[0].context_bytes = context;
+}
+
+/* Where a split needs a profile, the smallest budget does, and says so. */
+static void test_smallest_no_profile(struct world *w)
+{
+    struct pi_plan_input in = input(w, 1024, PI_OBJECTIVE_PAPER, false);
+    struct pi_plan p = {0};
+
+    in.profile = NULL;
+    FAILS(pi_plan_make(&in, &p, &w->e), PI_E_INFEASIBLE, "with a profile", w->e);
+}
+
+/* A GPU that is slower than the CPU gets nothing, and the summary does not say that nothing fits. */
+static void test_slow_gpu(struct world *w, uint64_t least)
+{
+    struct pi_hardware slow = w->hw;
+    struct pi_plan_input in = input(w, least + 40000, PI_OBJECTIVE_LATENCY, false);
+    struct pi_plan p = {0};
+    char text[1024] = "";
+    FILE *f = tmpfile();
+
+    slow.gpus[0].bandwidth = 1e6;
+    (void)memset(slow.cpu.name, 'n', sizeof(slow.cpu.name) - 1);
+    in.hw = &slow;
+    PASSES(pi_plan_make(&in, &p, &w->e), w->e);
+    EQ(p.vram_bytes, 0);
+    OK(strstr(p.place.hardware, slow.cpu.name) != NULL); /* whole: no character is cut in two */
+    pi_plan_summary(&p, f);
+    rewind(f);
+    OK(fread(text, 1, sizeof(text) - 1, f) > 0 &&
+       strstr(text, "makes it faster: CPU only") != NULL);
+    (void)fclose(f);
     pi_plan_free(&p);
 }
 
@@ -322,8 +383,11 @@ int main(void)
     uint64_t least;
 
     make_world(w);
-    least = smallest(w);
+    least = smallest(w, 1024, 8);
     test_refusals(w, least);
+    test_smallest(w);
+    test_smallest_no_profile(w);
+    test_slow_gpu(w, least);
     test_all_fits(w);
     test_budgets(w, least, false);
     test_budgets(w, least, true);
