@@ -13,7 +13,8 @@
 
 #include <yaml.h>
 
-#define MAX_FILE_BYTES (64u << 10)
+#define MAX_FILE_BYTES \
+    (16u << 10) /* several times sixteen GPUs; libyaml takes quadratic time on nested brackets */
 #define MAX_KEYS       8
 
 /* A key of a mapping: where its value goes and what it may be. Numbers are double but for threads. */
@@ -62,10 +63,19 @@ static bool whole_scalar(const yaml_node_t *n)
     return n->type == YAML_SCALAR_NODE && strlen(scalar(n)) == n->data.scalar.length;
 }
 
+/* Names end up on terminals: no escape sequences, no line breaks. */
+static bool printable(const char *s)
+{
+    while (*s != '\0' && (unsigned char)*s >= 0x20 && *s != 0x7f)
+        s++;
+    return *s == '\0';
+}
+
 static enum pi_code read_text(const struct reader *r, const struct field *f, const yaml_node_t *v)
 {
-    if (!whole_scalar(v) || v->data.scalar.length >= 64)
-        return BAD(r, v, "%s: must be a text of at most 63 bytes", f->key);
+    if (!whole_scalar(v) || v->data.scalar.length >= 64 || !printable(scalar(v)))
+        return BAD(r, v, "%s: must be a text of at most 63 bytes without control characters",
+                   f->key);
     memcpy(f->dest, scalar(v), v->data.scalar.length + 1);
     return PI_OK;
 }
@@ -159,15 +169,20 @@ static enum pi_code read_gpu(const struct reader *r, const yaml_node_t *node, ui
     return read_mapping(r, what, node, fields);
 }
 
+/* YAML's spellings of nothing. */
+static bool is_null(const yaml_node_t *v)
+{
+    return whole_scalar(v) && v->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (scalar(v)[0] == '\0' || strcmp(scalar(v), "~") == 0 || strcmp(scalar(v), "null") == 0);
+}
+
 static enum pi_code read_gpus(const struct reader *r, const yaml_node_t *node,
                               struct pi_hardware *hw)
 {
     const yaml_node_item_t *items;
     size_t n;
 
-    if (node == NULL ||
-        (node->type == YAML_SCALAR_NODE && strcmp((const char *)node->tag, YAML_NULL_TAG) == 0) ||
-        (node->type == YAML_SCALAR_NODE && node->data.scalar.length == 0))
+    if (node == NULL || is_null(node))
         return PI_OK;
     if (node->type != YAML_SEQUENCE_NODE)
         return BAD(r, node, "gpus: must be a list");
@@ -185,6 +200,29 @@ static enum pi_code read_gpus(const struct reader *r, const yaml_node_t *node,
     return PI_OK;
 }
 
+/* The version goes first: a newer description may well have keys that this program does not know. */
+static enum pi_code check_version(const struct reader *r, const yaml_node_t *root)
+{
+    uint32_t version = 1;
+    const struct field field = {"pi_hardware", COUNT, &version, 1, 1e6, false};
+    enum pi_code rc = PI_OK;
+
+    if (root->type != YAML_MAPPING_NODE)
+        return PI_OK;
+    for (yaml_node_pair_t *p = root->data.mapping.pairs.start;
+         rc == PI_OK && p < root->data.mapping.pairs.top; p++) {
+        const yaml_node_t *k = yaml_document_get_node(r->doc, p->key);
+
+        if (whole_scalar(k) && strcmp(scalar(k), field.key) == 0)
+            rc = read_number(r, &field, yaml_document_get_node(r->doc, p->value));
+    }
+    if (rc == PI_OK && version != 1)
+        return pi_err_set(r->err, PI_E_UNSUPPORTED,
+                          "%s: hardware description of version %u; this program knows version 1",
+                          r->path, version);
+    return rc;
+}
+
 static enum pi_code read_root(const struct reader *r, const yaml_node_t *root,
                               struct pi_hardware *hw)
 {
@@ -192,17 +230,14 @@ static enum pi_code read_root(const struct reader *r, const yaml_node_t *root,
     const yaml_node_t *cpu = NULL, *gpus = NULL;
     uint32_t version = 0;
     const struct field fields[] = {
-        {"pi_hardware", COUNT, &version, 1, 1e6, false},
+        {"pi_hardware", COUNT, &version, 1, 1, false},
         {"cpu", NODE, (void *)&cpu, 0, 0, false},
         {"gpus", NODE, (void *)&gpus, 0, 0, true},
         {NULL},
     };
 
+    PI_TRY(check_version(r, root));
     PI_TRY(read_mapping(r, "the hardware description", root, fields));
-    if (version != 1)
-        PI_FAIL(r->err, PI_E_UNSUPPORTED,
-                "%s: hardware description of version %u; this program knows version 1", r->path,
-                version);
     PI_TRY(read_cpu(r, cpu, &hw->cpu));
     PI_TRY(read_gpus(r, gpus, hw));
 out:
@@ -258,7 +293,11 @@ enum pi_code pi_hardware_load(const char *path, struct pi_hardware *out, struct 
     char *text = NULL;
     size_t n = 0;
 
-    PI_TRY(pi_file_read_all(path, false, MAX_FILE_BYTES, &text, &n, err));
+    rc = pi_file_read_all(path, false, MAX_FILE_BYTES, &text, &n, err);
+    if (rc == PI_E_RANGE)
+        PI_FAIL(err, PI_E_CORRUPT, "%s: no hardware description has more than %u bytes", path,
+                MAX_FILE_BYTES);
+    PI_TRY(rc);
     PI_TRY(parse(path, text, n, &hw, err));
     *out = hw;
 out:

@@ -100,10 +100,50 @@ static const struct bad {
     {"pi_hardware: 1\ncpu: {threads: 1, bandwidth: 1e9}\n---\na: 1\n", PI_E_CORRUPT,
      "line 4: a second document"},
     {"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: &d [*c,*c]\npi_hardware: *d\n", PI_E_CORRUPT,
-     "unknown key 'a'"},
+     "line 4: pi_hardware: must be a whole number"},
     {"pi_hardware: &a [*a]\n", PI_E_CORRUPT, "pi_hardware"},
     {"\xff\xfe\x00", PI_E_CORRUPT, ""},
+    {"cores: 3\npi_hardware: 2\n", PI_E_UNSUPPORTED, "version 2; this program knows version 1"},
+    {"pi_hardware: 1\npi_hardware: 2\n", PI_E_UNSUPPORTED, "version 2"},
+    {"pi_hardware: 1\npi_hardware: 1\n", PI_E_CORRUPT, "line 2: key 'pi_hardware' occurs twice"},
+    {"pi_hardware: one\n", PI_E_CORRUPT, "line 1: pi_hardware: must be a whole number"},
+    {"pi_hardware: 1\ncpu: {name: \"\\e[31m\", threads: 1, bandwidth: 1e9}\n", PI_E_CORRUPT,
+     "line 2: name: must be a text of at most 63 bytes without control characters"},
+    {"pi_hardware: 1\ncpu: {name: \"a\\nb\", threads: 1, bandwidth: 1e9}\n", PI_E_CORRUPT,
+     "control characters"},
+    {"pi_hardware: 1\ncpu: {threads: 1, bandwidth: 1e9}\ngpus: \"\"\n", PI_E_CORRUPT,
+     "line 3: gpus: must be a list"},
 };
+
+/* Nothing in the place of a list, in all spellings. */
+static void test_no_gpus(void)
+{
+    const char *const nothing[] = {"", " ~", " null", " []"};
+
+    for (size_t i = 0; i < sizeof(nothing) / sizeof(nothing[0]); i++) {
+        struct pi_hardware hw = {0};
+        struct pi_err e = {0};
+        char text[100];
+
+        (void)snprintf(text, sizeof(text),
+                       "pi_hardware: 1\ncpu: {threads: 1, bandwidth: 1e9}\ngpus:%s\n", nothing[i]);
+        PASSES(pi_hardware_load(file_with(text), &hw, &e), e);
+        EQ(hw.n_gpus, 0);
+    }
+}
+
+/* Brackets in brackets, which libyaml takes quadratic time over: refused by size, or soon. */
+static void test_nesting(void)
+{
+    static char text[60001];
+    struct pi_hardware hw = {0};
+    struct pi_err e = {0};
+
+    memset(text, '[', sizeof(text) - 1);
+    FAILS(pi_hardware_load(file_with(text), &hw, &e), PI_E_CORRUPT, "more than 16384 bytes", e);
+    text[16000] = '\0';
+    FAILS(pi_hardware_load(file_with(text), &hw, &e), PI_E_CORRUPT, "not YAML", e);
+}
 
 int main(void)
 {
@@ -112,6 +152,8 @@ int main(void)
 
     (void)snprintf(g_path, sizeof(g_path), "t_hardware.%ld.yaml", (long)getpid());
     test_good();
+    test_no_gpus();
+    test_nesting();
     for (size_t i = 0; i < sizeof(bads) / sizeof(bads[0]); i++) {
         int rc = (int)pi_hardware_load(file_with(bads[i].text), &hw, &e);
 
