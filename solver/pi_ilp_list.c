@@ -32,6 +32,7 @@ struct cut {
     uint64_t capacity, suffix; /* the most that layers to come can still use */
     double price, best_sum;    /* best of the layers so far */
     double limit;              /* gap and rounding */
+    size_t room;               /* states that the next list may have */
 };
 
 static bool lives(const struct cut *c, uint64_t bytes, double gain)
@@ -81,27 +82,31 @@ out:
     return rc;
 }
 
-/* lists[l + 1] out of lists[l]. a and b are scratch. */
+/* lists[l + 1] out of lists[l]; the last two lists are scratch. full: it would have more states than there is room for. */
 static enum pi_code extend(const struct ilp *p, size_t l, const struct cut *c, struct list *lists,
-                           struct list scratch[2], struct pi_err *err)
+                           bool *full, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct ilp_set *s = &p->sets[l];
-    struct list *to = &lists[l + 1];
-    int now = 0;
+    struct list *to = &lists[l + 1], *now = &lists[p->n + 1], *next = now + 1;
 
-    scratch[0].n = 0;
-    for (size_t i = 0; i < s->n; i++) {
+    now->n = 0;
+    for (size_t i = 0; i < s->n && !*full; i++) {
+        struct list *last = now;
+
         if (s->regret[i] > c->limit)
             continue;
-        PI_TRY(merge(&scratch[now], &lists[l], &s->opt[i], (uint32_t)i, c, &scratch[!now], err));
-        now = !now;
+        PI_TRY(pi_interrupt_check(err));
+        PI_TRY(merge(now, &lists[l], &s->opt[i], (uint32_t)i, c, next, err));
+        now = next;
+        next = last;
+        *full = now->n > c->room;
     }
-    if (scratch[now].n == 0)
+    if (now->n == 0 || *full)
         return PI_OK;
-    PI_TRY(pi_grow_array(&to->s, &to->cap, scratch[now].n, sizeof(*to->s), err));
-    memcpy(to->s, scratch[now].s, scratch[now].n * sizeof(*to->s));
-    to->n = scratch[now].n;
+    PI_TRY(pi_grow_array(&to->s, &to->cap, now->n, sizeof(*to->s), err));
+    memcpy(to->s, now->s, now->n * sizeof(*to->s));
+    to->n = now->n;
 out:
     return rc;
 }
@@ -123,33 +128,31 @@ enum pi_code pi_ilp_list(struct ilp *p, double gap, size_t max_states, bool *fou
                          size_t *n_states, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct list *lists = NULL, scratch[2] = {{0}};
+    struct list *lists = NULL; /* (n + 1), and two for scratch */
     struct cut c = {.capacity = p->capacity, .price = p->price, .limit = gap + p->tol};
     size_t used = 1;
 
     *found = *full = false;
-    PI_ALLOC(lists, p->n + 1, err);
+    PI_ALLOC(lists, p->n + 3, err);
     PI_TRY(pi_grow_array(&lists[0].s, &lists[0].cap, 1, sizeof(*lists[0].s), err));
     lists[0].n = 1;
     for (size_t l = 0; l < p->n; l++)
         c.suffix += p->sets[l].opt[p->sets[l].n - 1].bytes;
     for (size_t l = 0; l < p->n && lists[l].n > 0 && !*full; l++) {
-        PI_TRY(pi_interrupt_check(err));
         c.suffix -= p->sets[l].opt[p->sets[l].n - 1].bytes;
         c.best_sum += p->sets[l].best;
-        PI_TRY(extend(p, l, &c, lists, scratch, err));
+        c.room = max_states > used ? max_states - used : 0;
+        c.room = c.room < UINT32_MAX / 2 ? c.room : UINT32_MAX / 2; /* parents are 32 bits wide */
+        PI_TRY(extend(p, l, &c, lists, full, err));
         used += lists[l + 1].n;
-        *full = used > max_states || lists[l + 1].n > UINT32_MAX / 2;
     }
     *n_states += used;
     *found = !*full && lists[p->n].n > 0 && lists[p->n].s[lists[p->n].n - 1].gain >= p->gain;
     if (*found)
         adopt(p, lists);
 out:
-    for (size_t l = 0; lists != NULL && l <= p->n; l++)
+    for (size_t l = 0; lists != NULL && l < p->n + 3; l++)
         free(lists[l].s);
     free(lists);
-    free(scratch[0].s);
-    free(scratch[1].s);
     return rc;
 }

@@ -429,6 +429,36 @@ static void test_fallback(void)
     free_instance(&t);
 }
 
+/* Options that all gain as much per byte: no price tells them apart, and the list grows with the product of their numbers. It stops
+ * at its limit in the middle of a layer, not after it. */
+static void test_limit(void)
+{
+    enum {
+        LAYERS = 3,
+        OPTIONS = 400,
+        STATES = 1000
+    };
+    static struct pi_ilp_option opt[LAYERS][OPTIONS];
+    struct pi_ilp_layer layers[LAYERS];
+    struct pi_ilp_limits few = {.max_states = STATES, .seconds = 0.1};
+    struct pi_ilp_result r = {0};
+    struct pi_err e = {0};
+
+    rng = 1;
+    for (int l = 0; l < LAYERS; l++) {
+        for (int i = 1; i < OPTIONS; i++) {
+            opt[l][i].bytes = draw() >> 28;
+            opt[l][i].gain = (double)opt[l][i].bytes;
+        }
+        layers[l] = (struct pi_ilp_layer){OPTIONS, opt[l]};
+    }
+    PASSES(pi_ilp_solve(layers, LAYERS, UINT64_C(1) << 37, &few, &r, &e), e);
+    OK(r.by_glpk && r.bytes <= UINT64_C(1) << 37 && r.gain <= r.bound);
+    OK(r.n_states <= 2 * STATES);
+    printf("# %zu states\n", r.n_states);
+    pi_ilp_result_free(&r);
+}
+
 int main(void)
 {
     test_edges();
@@ -438,6 +468,7 @@ int main(void)
     printf("# %d instances equal to the dynamic program\n", g_compared);
     test_equations();
     test_fallback();
+    test_limit();
     big("uniform", 28672, 1, 0, 0.1, 1.0);
     big("C_l binds", 28672, 1, 700, 0.02, 10.0);
     big("two sizes", 28672, 2, 0, 0.2, 10.0);
