@@ -11,8 +11,9 @@
 
 #define MAX_BYTES ((size_t)1 << 34) /* of one file, unpacked */
 
-/* Jansson bounds the nesting (2048 levels); NUL is a character like any other. */
-#define JSON_FLAGS (JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK)
+/* Jansson bounds the nesting (2048 levels); NUL is a character like any other; numbers, which nobody reads here, may have any number
+ * of digits. */
+#define JSON_FLAGS (JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL)
 
 /* One file while it is read. */
 struct source {
@@ -161,12 +162,12 @@ static size_t skip_spaces(const char *text, size_t i, size_t n)
     return i;
 }
 
-static enum pi_code parse_error(const struct source *s, int line, const json_error_t *e,
+static enum pi_code parse_error(const struct source *s, size_t line, const json_error_t *e,
                                 struct pi_err *err)
 {
     if (json_error_code(e) == json_error_out_of_memory)
-        return pi_err_set(err, PI_E_NOMEM, "%s: out of memory at line %d", s->path, line);
-    return pi_err_set(err, PI_E_CORRUPT, "%s: line %d: %s", s->path, line, e->text);
+        return pi_err_set(err, PI_E_NOMEM, "%s: out of memory at line %zu", s->path, line);
+    return pi_err_set(err, PI_E_CORRUPT, "%s: line %zu: %s", s->path, line, e->text);
 }
 
 static enum pi_code add_lines(const struct source *s, struct pi_err *err)
@@ -185,9 +186,9 @@ static enum pi_code add_lines(const struct source *s, struct pi_err *err)
         first = skip_spaces(s->text, begin, end);
         if (first == end)
             continue;
-        record = json_loadb(s->text + first, end - first, JSON_ALLOW_NUL, &e);
+        record = json_loadb(s->text + first, end - first, JSON_FLAGS, &e);
         if (record == NULL) {
-            rc = parse_error(s, (int)line, &e, err);
+            rc = parse_error(s, line, &e, err);
             goto out;
         }
         PI_TRY(add_record(s, (struct place){"line", line}, record, err));
@@ -247,12 +248,12 @@ static enum pi_code add_any(const struct source *s, struct pi_err *err)
 
     if (begin == s->n || (s->text[begin] != '{' && s->text[begin] != '['))
         return add_text(s, err);
-    root = json_loadb(s->text, n_json, JSON_FLAGS, &e);
+    root = json_loadb(s->text, n_json, JSON_FLAGS | JSON_DISABLE_EOF_CHECK, &e);
     if (root == NULL) {
         if (s->n > INT_MAX && looks_like_json(s->text, begin, s->n))
             PI_FAIL(err, PI_E_RANGE, "%s: one JSON value of over %d bytes: use JSON lines", s->path,
                     INT_MAX);
-        rc = looks_like_json(s->text, begin, s->n) ? parse_error(s, e.line, &e, err)
+        rc = looks_like_json(s->text, begin, s->n) ? parse_error(s, (size_t)e.line, &e, err)
                                                    : add_text(s, err);
         goto out;
     }

@@ -1,8 +1,8 @@
 /*
  * pi_dataset.h - documents out of the files people have: plain text, JSON lines, Alpaca and ShareGPT JSON, gzipped or not.
  *
- * Told apart by content, not by name: a JSON array of records, or one; JSON lines (records again); else plain text, which is one document. A
- * record is a string or an object: the field named by --field, by default "text", else "prompt", else "content"; else Alpaca's instruction,
+ * Told apart by content, not by name: a JSON array of records, or one; JSON lines, a record each; else plain text, which is one document. A
+ * record is an object, or a string in an array: the field named by --field, by default "text", else "prompt", else "content"; else Alpaca's instruction,
  * input and output; else ShareGPT's conversations[].value or messages[].content, with line breaks between. Empty documents are dropped.
  */
 #ifndef PI_DATASET_H
@@ -24,7 +24,8 @@ struct pi_dataset {
     size_t n, cap;
 };
 
-/* Appends a file's documents. field may be NULL. PI_E_IO; PI_E_CORRUPT with file and line (or record) of what is wrong; d is as it was then. */
+/* Appends a file's documents. field may be NULL. PI_E_IO; PI_E_CORRUPT with file and line (or record) of what is wrong; PI_E_RANGE for
+ * more than 16 GiB, unpacked, or one JSON value of more than 2 GiB. d is as it was then. */
 enum pi_code pi_dataset_add(struct pi_dataset *d, const char *path, const char *field, struct pi_err *err) PI_MUST_CHECK;
 void pi_dataset_free(struct pi_dataset *d);
 

@@ -87,12 +87,17 @@ static void test_json(void)
     DOCS("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}", NULL, "[Hi]");
     DOCS("{\"text\": \"\\u00e9\\ud83d\\ude00\"}", NULL, "[\xc3\xa9\xf0\x9f\x98\x80]");
     DOCS("{\"text\": \"a\", \"story\": \"b\"}", "story", "[b]");
+    /* Numbers are skipped, however long. */
+    DOCS("[{\"id\": 123456789012345678901234567890, \"text\": \"a\"}]", NULL, "[a]");
 }
 
 static void test_lines(void)
 {
     DOCS("{\"text\": \"a\"}\n{\"text\": \"b\"}\n", NULL, "[a][b]");
     DOCS("\n{\"text\": \"a\"}\r\n\r\n  {\"prompt\": \"b\\n\"}", NULL, "[a][b\n]");
+    DOCS(
+        "{\"id\": 98765432109876543210, \"text\": \"a\"}\n{\"id\": -98765432109876543210, \"text\": \"b\"}\n",
+        NULL, "[a][b]");
     REFUSED("{\"text\": \"a\"}\n\"b\"\n", NULL, "line 2");
     DOCS("{\"q\": \"a\"}\n{\"q\": \"b\"}\n", "q", "[a][b]");
     REFUSED("{\"text\": \"a\"}\n{\"text\": \"b\"}\n\n{\"text\": \n", NULL, "line 4");
