@@ -169,10 +169,6 @@ static enum pi_code place_model(struct session *s, struct pi_err *err)
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
-    if (!s->opt->budget_given)
-        PI_FAIL(
-            err, PI_E_USAGE,
-            "--vram-budget is missing: bytes of VRAM the run may use, as in 8G; 0G for the CPU alone");
     PI_TRY(open_model(s, err));
     PI_TRY(find_artifacts(s, err));
     PI_TRY(find_hardware(s, err));
@@ -199,6 +195,10 @@ enum pi_code pi_place(const struct pi_program *prog, const struct pi_common_opts
 
     if (model_path == NULL && opt->probe == NULL)
         PI_FAIL(err, PI_E_USAGE, "which model? usage: %s %s", prog->name, prog->synopsis);
+    if (model_path != NULL && !opt->budget_given)
+        PI_FAIL(
+            err, PI_E_USAGE,
+            "--vram-budget is missing: bytes of VRAM the run may use, as in 8G; 0G for the CPU alone");
     if (opt->probe != NULL) {
         PI_TRY(probe(&s, err));
         PI_TRY(pi_hardware_save(opt->probe, &s.hw, err));

@@ -9,6 +9,9 @@ cd "$tmp" || exit 1
 
 fails 2 'which model' 'no model' pi-place --vram-budget 8G
 fails 2 'vram-budget is missing' 'no budget' pi-place "$m"
+fails 2 'vram-budget is missing' 'no budget, told before anything is measured' pi-place "$m" --probe-hardware early.yaml
+[ ! -e early.yaml ]
+check $? 'nothing was measured'
 fails 2 'vram-budget 8: needs a unit' 'budget without a unit' pi-place "$m" --vram-budget 8
 fails 2 'vram-budget -1G' 'negative budget' pi-place "$m" --vram-budget -1G
 fails 2 'objective best.*paper\|latency' 'unknown objective' pi-place "$m" --vram-budget 8G --objective best
@@ -19,6 +22,15 @@ fails 3 'bad.yaml, line 3: unknown key .speed' 'bad machine' pi-place "$m" --vra
 printf 'pi_hardware: 1\ncpu: {threads: 2, bandwidth: 1e9}\n' >cpu.yaml
 fails 8 'no GPU.*--hardware FILE.*0G' 'a budget without a GPU' pi-place "$m" --vram-budget 8G --hardware cpu.yaml
 fails 6 'smallest that works is --vram-budget [0-9]+K' 'far too small a budget' pi-place "$m" --vram-budget 1M --hardware "$hw"
+least=$(sed -n 's/.*smallest that works is --vram-budget \([0-9]*K\), with a profile.*/\1/p' err)
+fails 5 'make one: pi-profile .*llama-relu.gguf' 'the smallest that works, without the profile' pi-place "$m" --vram-budget "$least" --hardware "$hw"
+silu=$tmp/llama-silu-gqa-tied.gguf
+model llama-silu-gqa-tied
+sed 's/^    context_bytes: .*/    context_bytes: 20e6/' "$hw" >small.yaml
+fails 6 'smallest that works is --vram-budget [0-9]+K; 0G' 'too small a budget for any model' pi-place "$silu" --vram-budget 1K --hardware small.yaml
+least=$(sed -n 's/.*smallest that works is --vram-budget \([0-9]*K\);.*/\1/p' err)
+works 'the smallest that works does' pi-place "$silu" --vram-budget "$least" --hardware small.yaml -q
+fails 6 "smallest that works is --vram-budget $least;" 'a little less does not' pi-place "$silu" --vram-budget $((${least%K} - 1))K --hardware small.yaml
 make_artifact placement "$m" other.gguf 0.5
 fails 5 'placement' 'a placement for a profile' pi-place "$m" --vram-budget 8G --hardware "$hw" --profile other.gguf
 [ ! -e "$p" ]
