@@ -54,8 +54,9 @@ struct pi_batch {
     const bool *want;       /* (n_tok) logits wanted, or NULL: all */
 };
 
-/* Feeds a batch; logits_out (wanted tokens, n_vocab) in batch order, may be NULL when none is wanted. PI_E_RANGE for a token, position or
- * sequence outside the engine's ranges, naming it ("context full" for positions); PI_E_NOMEM. */
+/* Feeds a batch, cut into pieces that fit the buffers; logits_out (wanted tokens, n_vocab) in batch order, may be NULL when none is wanted. A sequence
+ * goes on where it ends, or starts again at an earlier position and forgets what was behind it; inside a batch its positions follow each other.
+ * PI_E_RANGE for a token, position or sequence outside the engine's ranges, naming it ("context full" for positions), before anything is written; PI_E_NOMEM. */
 enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struct pi_batch *batch,
                            float *logits_out, struct pi_err *err) PI_MUST_CHECK;
 

@@ -415,3 +415,17 @@ float pi_activate(const struct pi_shape *s, float x)
     }
     return 0.0f;
 }
+
+/* The activations that sparse models have get loops of their own, which vectorise. */
+void pi_activate_n(const struct pi_shape *s, float *x, size_t n)
+{
+    float threshold = s->act == PI_ACT_FATRELU ? s->act_threshold : 0.0f;
+
+    if (s->act == PI_ACT_RELU || s->act == PI_ACT_FATRELU) {
+        for (size_t i = 0; i < n; i++)
+            x[i] = x[i] > threshold ? x[i] : 0.0f;
+    } else {
+        for (size_t i = 0; i < n; i++)
+            x[i] = pi_activate(s, x[i]);
+    }
+}

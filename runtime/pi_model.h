@@ -59,5 +59,7 @@ enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out, st
 
 /* act(x) of the model's activation (the gate branch of gated models). */
 float pi_activate(const struct pi_shape *s, float x);
+/* The same for n values in place. */
+void pi_activate_n(const struct pi_shape *s, float *x, size_t n);
 
 #endif

@@ -158,6 +158,7 @@ static void dense_span(const struct block *b)
     const struct pi_state *s = b->s;
     const struct pi_shape *sh = &s->m->shape;
     float *gate = b->u->gate + b->mine.begin, *prod = b->u->prod + b->mine.begin;
+    uint32_t n = b->mine.end - b->mine.begin;
     const float *bias;
     const struct pi_mat *w = first_mat(b, &bias);
 
@@ -167,8 +168,9 @@ static void dense_span(const struct block *b)
         pi_ops_dots(s->cpu, &b->w->up, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, NULL, prod,
                     b->u->n_max);
     for (uint32_t t = 0; t < b->n_tok; t++, gate += b->u->n_max, prod += b->u->n_max) {
-        for (uint32_t i = 0; i < b->mine.end - b->mine.begin; i++)
-            prod[i] = sh->gated ? pi_activate(sh, gate[i]) * prod[i] : pi_activate(sh, gate[i]);
+        pi_activate_n(sh, gate, n);
+        for (uint32_t i = 0; i < n; i++)
+            prod[i] = sh->gated ? gate[i] * prod[i] : gate[i];
     }
 }
 
@@ -177,11 +179,11 @@ static void dense_span(const struct block *b)
 static uint32_t compact(const struct block *b, const uint32_t *ids, uint32_t n_in, float *gate,
                         uint32_t *act)
 {
-    const struct pi_shape *sh = &b->s->m->shape;
     uint32_t n = 0;
 
+    pi_activate_n(&b->s->m->shape, gate, n_in);
     for (uint32_t i = 0; i < n_in; i++) {
-        float h = pi_activate(sh, gate[i]);
+        float h = gate[i];
 
         act[n] = ids != NULL ? ids[i] : b->mine.begin + i;
         gate[n] = h;

@@ -173,11 +173,9 @@ static void activate_range(void *ctx, size_t begin, size_t end)
     struct pi_state *s = j->s;
     const struct pi_shape *sh = &s->m->shape;
 
-    for (size_t i = begin * sh->n_ff; i < end * sh->n_ff; i++) {
-        s->h[i] = pi_activate(sh, s->h[i]);
-        if (sh->gated)
-            s->prod[i] *= s->h[i];
-    }
+    pi_activate_n(sh, s->h + begin * sh->n_ff, (end - begin) * sh->n_ff);
+    for (size_t i = begin * sh->n_ff; sh->gated && i < end * sh->n_ff; i++)
+        s->prod[i] *= s->h[i];
 }
 
 static void tile_range(void *ctx, size_t begin, size_t end)
