@@ -3,6 +3,16 @@ pi_unit_tests += tests/t_schedule
 tests_t_schedule_SOURCES = tests/t_schedule.c tests/tap.h
 tests_t_schedule_LDADD   = $(PI_RUNTIME_LIBS)
 
+engine_rig = tests/engine_rig.h tests/tiny_model.c tests/tiny_model.h tests/tap.h
+
 pi_unit_tests += tests/t_engine
-tests_t_engine_SOURCES = tests/t_engine.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_engine_SOURCES = tests/t_engine.c $(engine_rig)
 tests_t_engine_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_engine_sparse
+tests_t_engine_sparse_SOURCES = tests/t_engine_sparse.c $(engine_rig)
+tests_t_engine_sparse_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_engine_errors
+tests_t_engine_errors_SOURCES = tests/t_engine_errors.c $(engine_rig)
+tests_t_engine_errors_LDADD   = $(PI_RUNTIME_LIBS)
