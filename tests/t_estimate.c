@@ -73,6 +73,48 @@ static void test_model(const struct pi_gguf *g, const struct pi_shape *s)
           "more bytes than can be counted", e);
 }
 
+/* A predictor for layer 1 alone: fc1 whole on every unit that predicts, fc2 and bias by the neuron. */
+static void test_predictor(const struct pi_gguf *g, const struct pi_shape *s)
+{
+    static const float bias[FF];
+    struct pi_predictor_layer layers[LAYERS] = {{0},
+                                                {.width = 6,
+                                                 .fc1 = {PI_TYPE_F32, 6, 64, 256, NULL},
+                                                 .fc2 = {PI_TYPE_F16, FF, 6, 12, NULL}}};
+    struct pi_predictor pred = {.n_layer = LAYERS, .n_ff = FF, .n_embd = 64, .layers = layers};
+    struct pi_run_size run = {20, 2, 4, PI_TYPE_F16};
+    struct pi_model_bytes b = {0};
+    struct pi_placement p = {0};
+    struct pi_err e = {0};
+    uint64_t row = 64 / 32 * 34, base = 0, bytes = 0;
+
+    layers[1].bias = bias;
+    PASSES(pi_estimate_model(g, s, &pred, &run, &b, &e), e);
+    EQ(b.layers[0].predictor, 0);
+    EQ(b.layers[1].pred_fixed, 6 * 256);
+    EQ(b.layers[1].pred_per_neuron, 12 + 4);
+    EQ(b.layers[1].predictor, 6 * 256 + FF * 16);
+    base = b.activations + b.tables;
+    PASSES(pi_placement_cpu(LAYERS, FF, &p, &e), e);
+    p.n_units = 2;
+    p.layers[1].n_hot = 10;
+    p.layers[1].hot_unit = 1;
+    p.layers[1].mode_gpu = PI_MODE_EXACT;
+    PASSES(pi_estimate_unit(&b, &p, 1, &bytes, &e), e);
+    EQ(bytes, base + 10 * 3 * row);
+    p.layers[1].mode_gpu = PI_MODE_PREDICTED;
+    PASSES(pi_estimate_unit(&b, &p, 1, &bytes, &e), e);
+    EQ(bytes, base + 10 * (3 * row + 16) + 6 * 256);
+    p.n_ff = FF - 1;
+    FAILS(pi_estimate_unit(&b, &p, 1, &bytes, &e), PI_E_MISMATCH, "placement for 2 layers of 47",
+          e);
+    p.n_ff = FF;
+    pi_placement_free(&p);
+    pi_model_bytes_free(&b);
+    pred.n_layer = 1;
+    FAILS(pi_estimate_model(g, s, &pred, &run, &b, &e), PI_E_MISMATCH, "predictor for 1 layers", e);
+}
+
 int main(void)
 {
     struct tiny t = {.arch = PI_ARCH_LLAMA,
@@ -98,6 +140,7 @@ int main(void)
     PASSES(pi_gguf_open(path, 0, &g, &e), e);
     PASSES(pi_shape_read(&g, NULL, &s, &e), e);
     test_model(&g, &s);
+    test_predictor(&g, &s);
     pi_gguf_close(&g);
     return DONE();
 }
