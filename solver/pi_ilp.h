@@ -49,7 +49,8 @@ struct pi_ilp_result {
     double seconds;
 };
 
-/* limits may be NULL. PI_E_RANGE when a layer has no option of 0 bytes or a gain is not finite; PI_E_NOMEM. */
+/* limits may be NULL. PI_E_RANGE when a layer has no option of 0 bytes or a gain is not finite; PI_E_NOMEM;
+ * PI_E_INTERRUPTED. */
 enum pi_code pi_ilp_solve(const struct pi_ilp_layer *layers, size_t n_layer, uint64_t capacity,
                           const struct pi_ilp_limits *limits, struct pi_ilp_result *out,
                           struct pi_err *err) PI_MUST_CHECK;

@@ -4,6 +4,7 @@
 #include "solver/pi_ilp_int.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_progress.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -113,6 +114,14 @@ static void adopt(struct ilp *p, const struct rest *r, glp_prob *lp)
             p->pick[r->set[j]] = r->option[j];
 }
 
+/* GLPK calls it at every node of its tree. */
+static void stop_when_interrupted(glp_tree *tree, void *unused)
+{
+    (void)unused;
+    if (pi_interrupted())
+        glp_ios_terminate(tree);
+}
+
 enum pi_code pi_ilp_glpk(struct ilp *p, double gap, double seconds, bool *proven, double *bound_io,
                          struct pi_err *err)
 {
@@ -135,11 +144,13 @@ enum pi_code pi_ilp_glpk(struct ilp *p, double gap, double seconds, bool *proven
     par.presolve = GLP_ON;
     par.tol_obj = 1e-9;
     par.tm_lim = (int)fmin(seconds * 1e3, 1e9);
+    par.cb_func = stop_when_interrupted;
     if (glp_intopt(lp, &par) == 0 || glp_mip_status(lp) == GLP_FEAS) {
         *proven = glp_mip_status(lp) == GLP_OPT;
         if (*proven || glp_mip_status(lp) == GLP_FEAS)
             adopt(p, &r, lp);
     }
+    PI_TRY(pi_interrupt_check(err));
     if (*proven)
         *bound_io = p->gain;
 out:

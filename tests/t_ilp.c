@@ -4,9 +4,11 @@
  */
 #include "config.h"
 
+#include "common/pi_progress.h"
 #include "solver/pi_ilp.h"
 #include "tests/tap.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -459,6 +461,24 @@ static void test_limit(void)
     pi_ilp_result_free(&r);
 }
 
+/* Who asked to stop is not kept waiting, whichever part of the solver is at work. The last test: the wish stays. */
+static void test_interrupt(void)
+{
+    struct pi_ilp_limits by_glpk = {.glpk_only = true};
+    struct pi_ilp_result r = {0};
+    struct pi_err e = {0};
+    struct instance t;
+
+    make_medium(&t, &kinds[3], 5);
+    pi_interrupt_install();
+    (void)raise(SIGINT);
+    FAILS(pi_ilp_solve(t.layers, t.n_layer, t.capacity, NULL, &r, &e), PI_E_INTERRUPTED,
+          "interrupted", e);
+    FAILS(pi_ilp_solve(t.layers, t.n_layer, t.capacity, &by_glpk, &r, &e), PI_E_INTERRUPTED,
+          "interrupted", e);
+    free_instance(&t);
+}
+
 int main(void)
 {
     test_edges();
@@ -474,5 +494,6 @@ int main(void)
     big("two sizes", 28672, 2, 0, 0.2, 10.0);
     big("two sizes, C_l binds", 28672, 2, 700, 0.03, 10.0);
     big("two sizes, C_l, short last group", 28700, 2, 4000, 0.05, 10.0);
+    test_interrupt();
     return DONE();
 }
