@@ -3,7 +3,9 @@ noinst_LIBRARIES += libpi_profiler.a
 libpi_profiler_a_SOURCES = \
 	profiler/pi_calibrate.c profiler/pi_calibrate.h \
 	profiler/pi_census.c profiler/pi_census.h \
+	profiler/pi_choose.c profiler/pi_choose.h \
 	profiler/pi_collect.c profiler/pi_collect.h \
+	profiler/pi_damage.c profiler/pi_damage.h \
 	profiler/pi_fit.c profiler/pi_fit.h \
 	profiler/pi_merge.c profiler/pi_merge.h \
 	profiler/pi_net.c profiler/pi_net.h \

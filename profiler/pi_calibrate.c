@@ -83,39 +83,73 @@ static uint32_t score_chunk(struct scorer *c, uint32_t at)
 
 /* ---- counting ---- */
 
+uint32_t pi_calibrate_place(const float *threshold, uint32_t n, float score)
+{
+    uint32_t low = 0, high = n;
+
+    if (n == 0 || !(score >= threshold[n - 1]))
+        return n; /* most scores */
+    while (low < high) {
+        const uint32_t mid = (low + high) / 2;
+
+        if (score >= threshold[mid])
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
+/* Of one block of positions. First by place of the score, then summed up: at each threshold. */
 struct tally {
-    uint64_t hits, active, predicted;
+    uint64_t active, hits[PI_CURVE_POINTS + 1], predicted[PI_CURVE_POINTS + 1];
 };
 
 static void count_token(const struct scorer *c, const float *z, const uint8_t *mask,
-                        float threshold, struct tally *t)
+                        const float *threshold, uint32_t n, struct tally *t)
 {
     for (uint32_t i = 0; i < c->net->n_ff; i++) {
-        const unsigned y = mask[i / 8] >> i % 8 & 1u, p = z[i] >= threshold;
+        const unsigned y = mask[i / 8] >> i % 8 & 1u;
+        const uint32_t at = pi_calibrate_place(threshold, n, z[i]);
 
-        t->hits += y & p;
         t->active += y;
-        t->predicted += p;
+        t->hits[at] += y;
+        t->predicted[at]++;
     }
 }
 
-/* Standard error of a ratio of sums over n blocks (Cochran 1977, 6.3). */
-static double ratio_error(const struct tally *block, uint32_t n_blocks)
+static void add_tally(struct tally *to, const struct tally *t, uint32_t n)
 {
-    double hits = 0, active = 0, sum = 0;
+    to->active += t->active;
+    for (uint32_t k = 0; k < n; k++) {
+        to->hits[k] += t->hits[k];
+        to->predicted[k] += t->predicted[k];
+    }
+}
+
+static void sum_places(struct tally *t, uint32_t n)
+{
+    for (uint32_t k = 1; k < n; k++) {
+        t->hits[k] += t->hits[k - 1];
+        t->predicted[k] += t->predicted[k - 1];
+    }
+}
+
+/* Standard error of recall at threshold k: a ratio of sums over n blocks (Cochran 1977, 6.3). */
+static double ratio_error(const struct tally *block, uint32_t n_blocks, const struct tally *all,
+                          uint32_t k)
+{
+    const double recall = (double)all->hits[k] / (double)all->active;
+    double sum = 0;
     uint32_t n = 0;
 
     for (uint32_t b = 0; b < n_blocks; b++) {
-        hits += (double)block[b].hits;
-        active += (double)block[b].active;
-        n += block[b].active > 0;
-    }
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        const double e = (double)block[b].hits - hits / active * (double)block[b].active;
+        const double e = (double)block[b].hits[k] - recall * (double)block[b].active;
 
+        n += block[b].active > 0;
         sum += block[b].active > 0 ? e * e : 0.0;
     }
-    return n > 1 ? sqrt(sum * n / (n - 1.0)) / active : 0.0;
+    return n > 1 ? sqrt(sum * n / (n - 1.0)) / (double)all->active : 0.0;
 }
 
 static double ratio(uint64_t a, uint64_t b)
@@ -123,38 +157,44 @@ static double ratio(uint64_t a, uint64_t b)
     return b > 0 ? (double)a / (double)b : 1.0;
 }
 
+static void found_at(const struct tally *block, uint32_t n_blocks, const struct tally *t,
+                     uint32_t k, double cells, struct pi_found *out)
+{
+    const uint64_t wrong = t->active + t->predicted[k] - 2 * t->hits[k];
+
+    *out = (struct pi_found){.recall = ratio(t->hits[k], t->active),
+                             .precision = ratio(t->hits[k], t->predicted[k]),
+                             .density = (double)t->predicted[k] / cells,
+                             .active = (double)t->active / cells,
+                             .accuracy = 1.0 - (double)wrong / cells,
+                             .error = t->active > 0 ? ratio_error(block, n_blocks, t, k) : 0.0};
+}
+
 enum pi_code pi_calibrate_count(const struct pi_net *net, const struct pi_trainset *s,
-                                enum pi_part part, struct pi_pool *pool, float threshold,
-                                struct pi_found *out, struct pi_err *err)
+                                enum pi_part part, struct pi_pool *pool, const float *threshold,
+                                uint32_t n, struct pi_found *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct scorer c = {.net = net, .s = s, .pool = pool, .part = part};
     const uint32_t n_blocks = s->block[s->n - 1] + 1;
-    const double all = (double)s->n_part[part] * net->n_ff;
     struct tally *block = NULL, total = {0};
-    uint32_t n;
+    uint32_t n_tok;
 
     PI_ALLOC(block, n_blocks, err);
     PI_TRY(scorer_init(&c, err));
-    for (uint32_t at = 0; (n = score_chunk(&c, at)) > 0; at += n)
-        for (uint32_t t = 0; t < n; t++) {
+    for (uint32_t at = 0; (n_tok = score_chunk(&c, at)) > 0; at += n_tok)
+        for (uint32_t t = 0; t < n_tok; t++) {
             const uint32_t i = s->part[part][at + t];
 
-            count_token(&c, c.z + (size_t)t * net->n_ff, s->mask + i * s->mask_bytes, threshold,
+            count_token(&c, c.z + (size_t)t * net->n_ff, s->mask + i * s->mask_bytes, threshold, n,
                         &block[s->block[i]]);
         }
     for (uint32_t b = 0; b < n_blocks; b++) {
-        total.hits += block[b].hits;
-        total.active += block[b].active;
-        total.predicted += block[b].predicted;
+        sum_places(&block[b], n);
+        add_tally(&total, &block[b], n);
     }
-    *out = (struct pi_found){
-        .recall = ratio(total.hits, total.active),
-        .precision = ratio(total.hits, total.predicted),
-        .density = (double)total.predicted / all,
-        .active = (double)total.active / all,
-        .accuracy = 1.0 - (double)(total.active + total.predicted - 2 * total.hits) / all,
-        .error = total.active > 0 ? ratio_error(block, n_blocks) : 0.0};
+    for (uint32_t k = 0; k < n; k++)
+        found_at(block, n_blocks, &total, k, (double)s->n_part[part] * net->n_ff, &out[k]);
 out:
     scorer_free(&c);
     free(block);
@@ -171,48 +211,63 @@ static void gather_token(const struct scorer *c, const float *z, const uint8_t *
             v[(*n)++] = z[i];
 }
 
-enum pi_code pi_calibrate_threshold(const struct pi_net *net, const struct pi_trainset *s,
-                                    enum pi_part part, struct pi_pool *pool, double recall,
-                                    float *out, struct pi_err *err)
+/* n thresholds out of the n_v scores of active neurons; reorders them. */
+static void pick_thresholds(float *v, size_t n_v, const double *recall, uint32_t n, float *out)
+{
+    size_t left = n_v; /* what may lie below the next threshold */
+
+    for (uint32_t k = 0; k < n; k++) {
+        size_t miss = (size_t)floor((1.0 - recall[k]) * (double)n_v);
+
+        if (n_v == 0) {
+            out[k] = -FLT_MAX / 2;
+            continue;
+        }
+        miss = miss < left ? miss : left - 1;
+        out[k] = pi_calibrate_select(v, left, miss);
+        left = miss + 1;
+    }
+}
+
+enum pi_code pi_calibrate_thresholds(const struct pi_net *net, const struct pi_trainset *s,
+                                     enum pi_part part, struct pi_pool *pool, const double *recall,
+                                     uint32_t n, float *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct scorer c = {.net = net, .s = s, .pool = pool, .part = part};
     float *v = NULL;
-    size_t n_v = 0, cap = 0, miss;
-    uint32_t n;
+    size_t n_v = 0, cap = 0;
+    uint32_t n_tok;
 
     PI_TRY(scorer_init(&c, err));
-    for (uint32_t at = 0; (n = score_chunk(&c, at)) > 0; at += n)
-        for (uint32_t t = 0; t < n; t++) {
+    for (uint32_t at = 0; (n_tok = score_chunk(&c, at)) > 0; at += n_tok)
+        for (uint32_t t = 0; t < n_tok; t++) {
             PI_TRY(pi_grow_array(&v, &cap, n_v + net->n_ff, sizeof(*v), err));
             gather_token(&c, c.z + (size_t)t * net->n_ff,
                          s->mask + s->part[part][at + t] * s->mask_bytes, v, &n_v);
         }
-    miss = (size_t)floor((1.0 - recall) * (double)n_v); /* so many may be missed */
-    *out = n_v == 0 ? -FLT_MAX / 2 : pi_calibrate_select(v, n_v, miss < n_v ? miss : n_v - 1);
+    pick_thresholds(v, n_v, recall, n, out);
 out:
     scorer_free(&c);
     free(v);
     return rc;
 }
 
-enum pi_code pi_calibrate(const struct pi_net *net, const struct pi_trainset *s,
-                          struct pi_pool *pool, double target, double scale, float *threshold_out,
-                          struct pi_found *found_out, struct pi_err *err)
+enum pi_code pi_calibrate_row(const struct pi_net *net, const struct pi_trainset *s,
+                              struct pi_pool *pool, double target, float *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_found found = {0};
-    float threshold = 0;
+    double recall[PI_CURVE_POINTS] = {fmin(1.0, target + PI_MARGIN)};
 
-    /* the error is that of about the same recall */
-    PI_TRY(pi_calibrate_threshold(net, s, PI_PART_CALIBRATE, pool, fmin(1.0, target + PI_MARGIN),
-                                  &threshold, err));
-    PI_TRY(pi_calibrate_count(net, s, PI_PART_CALIBRATE, pool, threshold, &found, err));
-    PI_TRY(pi_calibrate_threshold(net, s, PI_PART_CALIBRATE, pool,
-                                  fmin(1.0, target + scale * (PI_MARGIN + 2 * found.error)),
-                                  &threshold, err));
-    PI_TRY(pi_calibrate_count(net, s, PI_PART_CALIBRATE, pool, threshold, found_out, err));
-    *threshold_out = threshold;
+    /* the error at about the recall that it is for */
+    PI_TRY(pi_calibrate_thresholds(net, s, PI_PART_CALIBRATE, pool, recall, 1, out, err));
+    PI_TRY(pi_calibrate_count(net, s, PI_PART_CALIBRATE, pool, out, 1, &found, err));
+    recall[0] = fmin(1.0, recall[0] + 2 * found.error);
+    for (uint32_t k = 1; k < PI_CURVE_POINTS; k++)
+        recall[k] = 1.0 - (1.0 - recall[k - 1]) * PI_MISS_STEP;
+    PI_TRY(pi_calibrate_thresholds(net, s, PI_PART_CALIBRATE, pool, recall, PI_CURVE_POINTS, out,
+                                   err));
 out:
     return rc;
 }

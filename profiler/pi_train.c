@@ -3,6 +3,7 @@
 #include "profiler/pi_train.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_estimate.h"
 #include "common/pi_progress.h"
 #include "profiler/pi_census.h"
 #include "profiler/pi_fit.h"
@@ -26,6 +27,7 @@ struct layer_job {
     struct pi_pool *pool;
     const struct pi_cpu_type *kernels; /* of the stored type */
     struct pi_svd svd;
+    struct pi_damage damage;
 };
 
 void pi_trained_layer_free(struct pi_trained_layer *l)
@@ -46,18 +48,23 @@ static double params_of(const struct layer_job *j, uint32_t r)
     return (double)r * ((double)j->s->d + j->s->n_ff) + j->s->n_ff;
 }
 
-/* Bytes per token over exact mode's, of a predictor of width r that calls `found.density` of the neurons. */
-static double read_share(const struct layer_job *j, uint32_t r, const struct pi_found *found)
+static double exact_bytes(const struct layer_job *j, double active)
+{
+    const struct pi_train_layer_in *in = j->in;
+
+    return j->s->n_ff * (in->gate_row + active * (in->up_row + in->down_row));
+}
+
+/* Bytes per token of a predictor of width r that calls a share of the neurons. */
+static double predicted_bytes(const struct layer_job *j, uint32_t r, double density, double active)
 {
     const double n = j->s->n_ff;
-    const double active = found->active * n * (j->in->up_row + j->in->down_row);
     uint64_t row1 = 0, row2 = 0;
 
     if (!pi_type_row_bytes(j->o->type, j->s->d, &row1) || !pi_type_row_bytes(j->o->type, r, &row2))
-        return 1e9;
-    return ((double)row1 * r + (double)row2 * n + 4 * n + found->density * n * j->in->gate_row +
-            active) /
-           (n * j->in->gate_row + active);
+        return 1e30;
+    return (double)row1 * r + (double)row2 * n + 4 * n - n * j->in->gate_row * (1 - density) +
+           exact_bytes(j, active);
 }
 
 /* Rounds a matrix to the stored type and back. stored (n_rows rows) may be NULL. */
@@ -110,18 +117,26 @@ out:
     return rc;
 }
 
-/* Trains width r briefly; *read_out: what it would read, on the calibration part. */
-static enum pi_code try_width(const struct layer_job *j, uint32_t r, double *read_out,
+/* Trains width r briefly; *bytes_out: what it would read at the first threshold that is good enough, on the calibration part. */
+static enum pi_code try_width(const struct layer_job *j, uint32_t r, double *bytes_out,
                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_net net = {0};
-    struct pi_found found = {0};
-    float threshold = 0;
+    struct pi_found found[PI_CURVE_POINTS];
+    float threshold[PI_CURVE_POINTS];
+    double damage[PI_CURVE_POINTS];
+    uint32_t k = 0;
 
     PI_TRY(make_net(j, r, (j->o->steps + TRIAL_PART - 1) / TRIAL_PART, &net, err));
-    PI_TRY(pi_calibrate(&net, j->s, j->pool, j->o->recall, 1.0, &threshold, &found, err));
-    *read_out = read_share(j, r, &found);
+    PI_TRY(pi_calibrate_row(&net, j->s, j->pool, j->o->recall, threshold, err));
+    PI_TRY(pi_damage_measure(&j->damage, &net, j->s, j->pool, threshold, PI_CURVE_POINTS, damage,
+                             err));
+    PI_TRY(pi_calibrate_count(&net, j->s, PI_PART_CALIBRATE, j->pool, threshold, PI_CURVE_POINTS,
+                              found, err));
+    while (k + 1 < PI_CURVE_POINTS && damage[k] > j->in->max_damage)
+        k++;
+    *bytes_out = predicted_bytes(j, r, found[k].density, found[k].active);
 out:
     pi_net_free(&net);
     return rc;
@@ -167,7 +182,7 @@ static uint32_t neighbour(const struct layer_job *j, uint32_t r, bool up)
 }
 
 /* Walks from *r downhill in one direction. */
-static enum pi_code walk(const struct layer_job *j, bool up, uint32_t *r, double *read,
+static enum pi_code walk(const struct layer_job *j, bool up, uint32_t *r, double *bytes,
                          uint32_t *trials, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -180,10 +195,10 @@ static enum pi_code walk(const struct layer_job *j, bool up, uint32_t *r, double
             break;
         PI_TRY(try_width(j, w, &next, err));
         ++*trials;
-        if (next >= *read)
+        if (next >= *bytes)
             break;
         *r = w;
-        *read = next;
+        *bytes = next;
     }
 out:
     return rc;
@@ -195,44 +210,63 @@ static enum pi_code search_width(const struct layer_job *j, uint32_t *out, struc
     enum pi_code rc = PI_OK;
     const uint32_t start = baseline_width(j);
     uint32_t r = start, trials = 1;
-    double read = 0;
+    double bytes = 0;
 
     *out = start;
     if (start == 0)
         return PI_OK;
-    PI_TRY(try_width(j, start, &read, err));
-    PI_TRY(walk(j, false, &r, &read, &trials, err));
+    PI_TRY(try_width(j, start, &bytes, err));
+    PI_TRY(walk(j, false, &r, &bytes, &trials, err));
     if (r == start)
-        PI_TRY(walk(j, true, &r, &read, &trials, err));
+        PI_TRY(walk(j, true, &r, &bytes, &trials, err));
     *out = r;
 out:
     return rc;
 }
 
-/* Full training of one width, its threshold with the weights as stored, its figures on the test part. Where those miss the target the margin is doubled, once. */
+/* The points a trained predictor offers. */
+static enum pi_code make_curve(const struct layer_job *j, const struct pi_net *net,
+                               struct pi_curve *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_found on_test[PI_CURVE_POINTS];
+    float threshold[PI_CURVE_POINTS];
+    double damage[PI_CURVE_POINTS];
+
+    PI_TRY(pi_calibrate_row(net, j->s, j->pool, j->o->recall, threshold, err));
+    PI_TRY(
+        pi_damage_measure(&j->damage, net, j->s, j->pool, threshold, PI_CURVE_POINTS, damage, err));
+    PI_TRY(pi_calibrate_count(net, j->s, PI_PART_TEST, j->pool, threshold, PI_CURVE_POINTS, on_test,
+                              err));
+    c->n = PI_CURVE_POINTS;
+    c->exact_bytes = exact_bytes(j, on_test[0].active);
+    for (uint32_t k = 0; k < c->n; k++)
+        c->point[k] = (struct pi_point){
+            .threshold = threshold[k],
+            .damage = damage[k],
+            .bytes = predicted_bytes(j, net->r, on_test[k].density, on_test[k].active),
+            .allowed = on_test[k].recall >= j->o->recall,
+            .on_test = on_test[k]};
+out:
+    return rc;
+}
+
+/* Full training of one width; the thresholds are for the weights as stored. */
 static enum pi_code finish_width(const struct layer_job *j, uint32_t r, struct pi_trained_layer *l,
                                  struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_net net = {0};
-    struct pi_found on_calibration;
 
     PI_TRY(make_net(j, r, j->o->steps, &net, err));
     PI_TRY(store_matrix(j, net.fc1, r, j->s->d, &l->fc1, err));
     PI_TRY(store_matrix(j, net.fc2, j->s->n_ff, r, &l->fc2, err));
-    for (int scale = 1; scale <= 2; scale++) {
-        PI_TRY(pi_calibrate(&net, j->s, j->pool, j->o->recall, scale, &l->threshold,
-                            &on_calibration, err));
-        PI_TRY(pi_calibrate_count(&net, j->s, PI_PART_TEST, j->pool, l->threshold, &l->found, err));
-        if (l->found.recall >= j->o->recall)
-            break;
-    }
+    PI_TRY(make_curve(j, &net, &l->curve, err));
     l->bias = net.bias;
     net.bias = NULL;
     l->width = r;
-    l->read = read_share(j, r, &l->found);
     l->params = params_of(j, r);
-    l->kept = l->found.recall >= j->o->recall && l->read < 1.0;
+    l->choice = l->curve.n;
 out:
     pi_net_free(&net);
     return rc;
@@ -248,7 +282,8 @@ static enum pi_code init_job(struct layer_job *j, struct pi_err *err)
     if (j->kernels == NULL || j->kernels->from_f32 == NULL)
         PI_FAIL(err, PI_E_UNSUPPORTED, "predictors can not be stored as %s",
                 pi_type_name(j->o->type));
-    PI_TRY(pi_svd_make(j->s, j->in->gate, j->in->gate_bias, j->pool, &j->svd, err));
+    PI_TRY(pi_svd_make(j->s, j->in->block.gate, j->in->block.gate_bias, j->pool, &j->svd, err));
+    PI_TRY(pi_damage_make(j->s, &j->in->block, j->pool, &j->damage, err));
 out:
     return rc;
 }
@@ -259,7 +294,7 @@ enum pi_code pi_train_layer(const struct pi_trainset *s, const struct pi_train_l
 {
     enum pi_code rc = PI_OK;
     struct layer_job j = {.s = s, .in = in, .o = o, .pool = pool};
-    struct pi_trained_layer l = {.read = 1.0};
+    struct pi_trained_layer l = {0};
     const double t = pi_now();
     uint32_t r = 0;
 
@@ -273,6 +308,7 @@ enum pi_code pi_train_layer(const struct pi_trainset *s, const struct pi_train_l
 out:
     pi_trained_layer_free(&l);
     pi_svd_free(&j.svd);
+    pi_damage_free(&j.damage);
     return rc;
 }
 
@@ -305,47 +341,118 @@ enum pi_type pi_train_default_type(const struct pi_model *m)
                : PI_TYPE_F16;
 }
 
-static enum pi_code gate_f32(const struct pi_mat *w, float **out, struct pi_err *err)
+/* A matrix as F32, or its transpose. The caller frees it. */
+static enum pi_code to_f32(const struct pi_mat *w, bool transpose, float **out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_cpu *cpu = NULL;
-    float *gate = NULL;
+    float *all = NULL, *row = NULL;
 
     PI_TRY(pi_cpu_select(&cpu, err));
-    PI_ALLOC_ALIGNED(gate, (size_t)w->n_rows * w->n_cols, err);
-    for (uint32_t i = 0; i < w->n_rows; i++)
-        cpu->type[w->type]->to_f32(pi_mat_row(w, i), gate + (size_t)i * w->n_cols, w->n_cols);
-    *out = gate;
+    PI_ALLOC_ALIGNED(all, (size_t)w->n_rows * w->n_cols, err);
+    PI_ALLOC_ALIGNED(row, w->n_cols, err);
+    for (size_t i = 0; i < w->n_rows; i++) {
+        cpu->type[w->type]->to_f32(pi_mat_row(w, (uint32_t)i), row, w->n_cols);
+        for (size_t k = 0; k < w->n_cols; k++)
+            all[transpose ? k * w->n_rows + i : i * w->n_cols + k] = row[k];
+    }
+    *out = all;
+    all = NULL;
+out:
+    free(all);
+    free(row);
+    return rc;
+}
+
+/* A layer's feed-forward block in F32. */
+struct block_weights {
+    float *gate, *up, *down_t;
+};
+
+static enum pi_code load_block(const struct pi_model *m, uint32_t layer, struct block_weights *w,
+                               struct pi_block *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_layer_weights *lw = &m->layers[layer];
+    const bool has_t = lw->down_t.data != NULL;
+
+    PI_TRY(to_f32(first_mat(m, layer), false, &w->gate, err));
+    if (m->shape.gated)
+        PI_TRY(to_f32(&lw->up, false, &w->up, err));
+    PI_TRY(to_f32(has_t ? &lw->down_t : &lw->down, !has_t, &w->down_t, err));
+    *out = (struct pi_block){.shape = &m->shape,
+                             .gate = w->gate,
+                             .gate_bias = m->shape.gated ? NULL : lw->up_b,
+                             .up = w->up,
+                             .down_t = w->down_t,
+                             .down_bias = lw->down_b};
 out:
     return rc;
 }
 
+/* Bytes of a row of down_t as the sparse modes read it. */
+static double down_row_bytes(const struct pi_model *m, uint32_t layer)
+{
+    const struct pi_layer_weights *w = &m->layers[layer];
+    uint64_t bytes = 0;
+
+    if (w->down_t.data != NULL)
+        return (double)w->down_t.row_bytes;
+    if (!pi_type_row_bytes(pi_down_t_type(w->down.type, m->shape.n_embd), m->shape.n_embd, &bytes))
+        return 4.0 * m->shape.n_embd;
+    return (double)bytes;
+}
+
+/* What a layer may use of what is left for it and those after it. */
+struct allowance {
+    double params, hot80;
+};
+
 static enum pi_code train_one(const struct pi_model *m, const struct pi_profile *p,
                               const struct pi_train_options *o, struct pi_pool *pool,
-                              uint32_t layer, double hot80, double max_params,
+                              uint32_t layer, const struct allowance *a,
                               struct pi_trained_layer *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const struct pi_layer_weights *w = &m->layers[layer];
     struct pi_trainset s = {0};
-    float *gate = NULL;
-    struct pi_train_layer_in in = {.gate_bias = m->shape.gated ? NULL : w->up_b,
-                                   .gate_row = (double)first_mat(m, layer)->row_bytes,
-                                   .up_row = m->shape.gated ? (double)w->up.row_bytes : 0.0,
-                                   .down_row = w->down_t.data != NULL
-                                                   ? (double)w->down_t.row_bytes
-                                                   : (double)first_mat(m, layer)->row_bytes,
-                                   .hot80 = hot80,
-                                   .max_params = max_params,
+    struct block_weights w = {0};
+    struct pi_train_layer_in in = {.gate_row = (double)first_mat(m, layer)->row_bytes,
+                                   .up_row =
+                                       m->shape.gated ? (double)m->layers[layer].up.row_bytes : 0.0,
+                                   .down_row = down_row_bytes(m, layer),
+                                   .hot80 = a->hot80,
+                                   .max_params = a->params,
+                                   .max_damage = o->max_damage / p->n_layer,
                                    .seed = o->seed + layer};
 
     PI_TRY(pi_trainset_load(p, m, layer, pool, &s, err));
-    PI_TRY(gate_f32(first_mat(m, layer), &gate, err));
-    in.gate = gate;
+    PI_TRY(load_block(m, layer, &w, &in.block, err));
     PI_TRY(pi_train_layer(&s, &in, o, pool, out, err));
 out:
     pi_trainset_free(&s);
-    free(gate);
+    free(w.gate);
+    free(w.up);
+    free(w.down_t);
+    return rc;
+}
+
+static enum pi_code choose_all(const struct pi_train_options *o, struct pi_trained_layer *l,
+                               uint32_t n, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_curve **curve = NULL;
+    uint32_t *choice = NULL;
+
+    PI_ALLOC(curve, n, err);
+    PI_ALLOC(choice, n, err);
+    for (uint32_t i = 0; i < n; i++)
+        curve[i] = &l[i].curve;
+    pi_choose(curve, n, o->max_damage, choice);
+    for (uint32_t i = 0; i < n; i++)
+        l[i].choice = choice[i];
+out:
+    free(curve);
+    free(choice);
     return rc;
 }
 
@@ -362,14 +469,14 @@ enum pi_code pi_train_model(const struct pi_model *m, const struct pi_profile *p
     PI_ALLOC(c, p->n_layer, err);
     PI_TRY(pi_census_take(p, c, err));
     for (uint32_t l = 0; l < p->n_layer; l++) {
-        /* what a layer does not use is left to those after it */
-        PI_TRY(train_one(m, p, o, pool, l, c[l].hot80, left / (p->n_layer - l), &out[l], err));
-        left -= out[l].kept ? out[l].params : 0.0;
+        const struct allowance a = {left / (p->n_layer - l), c[l].hot80};
+
+        PI_TRY(train_one(m, p, o, pool, l, &a, &out[l], err));
+        left -= out[l].params;
         pi_progress_at(&pr, l + 1);
     }
+    PI_TRY(choose_all(o, out, p->n_layer, err));
 out:
-    if (rc != PI_OK && rc != PI_E_INTERRUPTED)
-        pi_err_wrap(err, "training");
     pi_progress_end(&pr);
     free(c);
     return rc;

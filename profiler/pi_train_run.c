@@ -47,6 +47,14 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
          .min = 0,
          .max = 1,
          .help = "most weights of all predictors, over the model's; default 0.1"},
+        {.name = "max-damage",
+         .kind = PI_OPT_F32,
+         .dest = &o->max_damage,
+         .arg = "X",
+         .min = 0,
+         .max = 1,
+         .help =
+             "most of the residual stream's energy that missed neurons may take away,\nsummed over layers; default 0.003"},
         {.name = "steps",
          .kind = PI_OPT_U32,
          .dest = &o->steps,
@@ -103,6 +111,7 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
     memset(o, 0, sizeof(*o));
     o->recall = 0.95f;
     o->max_params = 0.1f;
+    o->max_damage = 0.003f;
     o->steps = DEFAULT_STEPS;
     o->seed = 1;
     prog.opts = rows;
@@ -118,12 +127,18 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
 
 /* ---- the report ---- */
 
+/* The point a layer was given; where it is left exact, the one that comes first, for the record. */
+static const struct pi_point *shown(const struct pi_trained_layer *l)
+{
+    return &l->curve.point[pi_trained_layer_kept(l) ? l->choice : 0];
+}
+
 static double kept_params(const struct pi_trained_layer *l, uint32_t n)
 {
     double sum = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        sum += l[i].kept ? l[i].params : 0.0;
+        sum += pi_trained_layer_kept(&l[i]) ? l[i].params : 0.0;
     return sum;
 }
 
@@ -133,11 +148,14 @@ static enum pi_code print_json(const struct pi_model *m, const struct pi_trained
     json_t *layers = json_array();
     const uint32_t n = m->shape.n_layer;
 
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        const struct pi_found *f = &shown(&l[i])->on_test;
+
         pi_print_append(&layers,
                         json_pack("{s:i, s:f, s:f, s:f, s:b}", "width", (int)l[i].width, "recall",
-                                  l[i].found.recall, "precision", l[i].found.precision, "density",
-                                  l[i].found.density, "kept", (int)l[i].kept));
+                                  f->recall, "precision", f->precision, "density", f->density,
+                                  "kept", (int)pi_trained_layer_kept(&l[i])));
+    }
     return pi_print_json(json_pack("{s:f, s:o}", "params_share",
                                    kept_params(l, n) / pi_train_model_params(m), "layers", layers),
                          err);
@@ -146,40 +164,42 @@ static enum pi_code print_json(const struct pi_model *m, const struct pi_trained
 static void print_table(const struct pi_model *m, const struct pi_trained_layer *l, double seconds)
 {
     const uint32_t n = m->shape.n_layer;
-    double read = 0;
+    double read = 0, damage = 0;
 
-    printf("layer width   recall precision density  active accuracy    read  seconds\n");
+    printf("layer width   recall precision density  active accuracy  damage    read  seconds\n");
     for (uint32_t i = 0; i < n; i++) {
-        const struct pi_found *f = &l[i].found;
+        const struct pi_point *p = shown(&l[i]);
+        const struct pi_found *f = &p->on_test;
+        const bool kept = pi_trained_layer_kept(&l[i]);
+        const double share = l[i].curve.n > 0 ? p->bytes / l[i].curve.exact_bytes : 1.0;
 
-        printf("%5u %5u %8.4f %9.4f %7.4f %7.4f %8.4f %7.3f %8.1f%s\n", i, l[i].width, f->recall,
-               f->precision, f->density, f->active, f->accuracy, l[i].read, l[i].seconds,
-               l[i].kept ? "" : "  left exact");
-        read += (l[i].kept ? l[i].read : 1.0) / n;
+        printf("%5u %5u %8.4f %9.4f %7.4f %7.4f %8.4f %7.5f %7.3f %8.1f%s\n", i, l[i].width,
+               f->recall, f->precision, f->density, f->active, f->accuracy, p->damage, share,
+               l[i].seconds, kept ? "" : "  left exact");
+        read += (kept ? share : 1.0) / n;
+        damage += kept ? p->damage : 0.0;
     }
-    printf(
-        "mean read %.3f of exact mode's feed-forward bytes; %.2f %% of the model's weights; %.0f s\n",
-        read, 100 * kept_params(l, n) / pi_train_model_params(m), seconds);
+    printf("mean read %.3f of exact mode's feed-forward bytes; damage %.5f; %.2f %% of the model's "
+           "weights; %.0f s\n",
+           read, damage, 100 * kept_params(l, n) / pi_train_model_params(m), seconds);
 }
 
-static void say_dropped(const struct pi_train_run_options *o, const struct pi_model *m,
-                        const struct pi_trained_layer *l)
+/* Why a layer got none. */
+static void say_dropped(const struct pi_train_run_options *o, const struct pi_trained_layer *l,
+                        uint32_t layer)
 {
-    for (uint32_t i = 0; i < m->shape.n_layer; i++) {
-        if (l[i].kept)
-            continue;
-        if (l[i].width == 0)
-            pi_notice(&pi_train_program, &o->common,
-                      "layer %u runs exact: --max-params leaves nothing for it", i);
-        else if (l[i].read >= 1.0)
-            pi_notice(&pi_train_program, &o->common,
-                      "layer %u runs exact: a predictor would read %.2f of exact mode's bytes", i,
-                      l[i].read);
-        else
-            pi_notice(&pi_train_program, &o->common,
-                      "layer %u runs exact: recall %.4f on the test part is below %.4g", i,
-                      l[i].found.recall, (double)o->recall);
+    const struct pi_curve *c = &l->curve;
+    bool recall = false, cheap = false;
+
+    for (uint32_t k = 0; k < c->n; k++) {
+        recall = recall || c->point[k].allowed;
+        cheap = cheap || (c->point[k].allowed && c->point[k].bytes < c->exact_bytes);
     }
+    pi_notice(&pi_train_program, &o->common, "layer %u runs exact: %s", layer,
+              c->n == 0 ? "--max-params leaves nothing for it"
+              : !recall ? "the recall is not reached on the test part"
+              : !cheap  ? "a predictor would read more than it saves"
+                        : "what its predictor misses would do more harm than --max-damage allows");
 }
 
 /* ---- the work ---- */
@@ -198,17 +218,18 @@ static enum pi_code save(const struct pi_train_run_options *o, const struct pi_m
         return PI_E_NOMEM;
     PI_ALLOC(p.layers, sh->n_layer, err);
     for (uint32_t i = 0; i < sh->n_layer; i++)
-        if (l[i].kept)
-            p.layers[i] = (struct pi_predictor_layer){.width = l[i].width,
-                                                      .input = PI_PRED_IN_FFN_NORMED,
-                                                      .relu = o->relu,
-                                                      .threshold = l[i].threshold,
-                                                      .fc1 = l[i].fc1,
-                                                      .fc2 = l[i].fc2,
-                                                      .bias = l[i].bias,
-                                                      .recall = (float)l[i].found.recall,
-                                                      .precision = (float)l[i].found.precision,
-                                                      .density = (float)l[i].found.density};
+        if (pi_trained_layer_kept(&l[i]))
+            p.layers[i] =
+                (struct pi_predictor_layer){.width = l[i].width,
+                                            .input = PI_PRED_IN_FFN_NORMED,
+                                            .relu = o->relu,
+                                            .threshold = shown(&l[i])->threshold,
+                                            .fc1 = l[i].fc1,
+                                            .fc2 = l[i].fc2,
+                                            .bias = l[i].bias,
+                                            .recall = (float)shown(&l[i])->on_test.recall,
+                                            .precision = (float)shown(&l[i])->on_test.precision,
+                                            .density = (float)shown(&l[i])->on_test.density};
     PI_TRY(pi_predictor_save(path, &p, err));
     pi_notice(&pi_train_program, &o->common, "wrote %s", path);
 out:
@@ -250,6 +271,7 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
     struct pi_trained_layer *l = NULL;
     const struct pi_train_options to = {.recall = (double)o->recall,
                                         .max_params = (double)o->max_params,
+                                        .max_damage = (double)o->max_damage,
                                         .steps = o->steps,
                                         .seed = o->seed,
                                         .relu = o->relu,
@@ -260,7 +282,9 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
     PI_TRY(pi_train_model(m, p, &to, pool, pi_progress_wanted(o->common.quiet), l, err));
     PI_TRY(pi_interrupt_check(err));
     PI_TRY(save(o, m, l, err));
-    say_dropped(o, m, l);
+    for (uint32_t i = 0; i < m->shape.n_layer; i++)
+        if (!pi_trained_layer_kept(&l[i]))
+            say_dropped(o, &l[i], i);
     if (o->json)
         PI_TRY(print_json(m, l, err));
     else

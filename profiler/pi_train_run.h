@@ -12,7 +12,7 @@
 
 struct pi_train_run_options {
     const char *model, *profile, *out, *hidden_act; /* borrowed from argv */
-    float recall, max_params;
+    float recall, max_params, max_damage;
     uint32_t steps, n_threads;
     uint64_t seed;
     int type; /* index into f16|q8_0|f32 */

@@ -72,6 +72,23 @@ out:
     return rc;
 }
 
+enum pi_code pi_trainset_keep_residuals(struct pi_trainset *s, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const size_t d = s->d;
+
+    PI_ALLOC(s->residual, s->n_part[PI_PART_CALIBRATE] * d, err);
+    PI_ALLOC(s->residual_row, s->n, err);
+    for (uint32_t k = 0; k < s->n_part[PI_PART_CALIBRATE]; k++) {
+        const uint32_t i = s->part[PI_PART_CALIBRATE][k];
+
+        memcpy(s->residual + k * d, s->x + i * d, d * sizeof(float));
+        s->residual_row[i] = k;
+    }
+out:
+    return rc;
+}
+
 struct norm_job {
     const struct pi_shape *sh;
     const struct pi_layer_weights *w;
@@ -99,17 +116,24 @@ enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model 
 {
     enum pi_code rc = PI_OK;
     struct norm_job j = {.sh = &m->shape, .w = &m->layers[layer]};
+    struct pi_trainset s = {0};
+    float *x = NULL;
     uint8_t *mask = NULL;
 
     PI_TRY(pi_cpu_select(&j.cpu, err));
     if (p->n_samples > UINT32_MAX)
         PI_FAIL(err, PI_E_RANGE, "%llu samples are more than 2^32",
                 (unsigned long long)p->n_samples);
-    PI_TRY(pi_profile_samples(p, layer, &j.x, &mask, err));
-    pi_pool_for(pool, (size_t)p->n_samples, 64, norm_rows, &j);
-    rc = pi_trainset_make(j.x, mask, p->position, (uint32_t)p->n_samples, p->n_embd, p->n_ff, out,
-                          err);
+    PI_TRY(pi_profile_samples(p, layer, &x, &mask, err));
+    PI_TRY(pi_trainset_make(x, mask, p->position, (uint32_t)p->n_samples, p->n_embd, p->n_ff, &s,
+                            err));
+    PI_TRY(pi_trainset_keep_residuals(&s, err));
+    j.x = s.x;
+    pi_pool_for(pool, s.n, 64, norm_rows, &j);
+    *out = s;
+    memset(&s, 0, sizeof(s));
 out:
+    pi_trainset_free(&s);
     return rc;
 }
 
@@ -120,6 +144,8 @@ void pi_trainset_free(struct pi_trainset *s)
     for (int p = 0; p < PI_PART_COUNT; p++)
         free(s->part[p]);
     free(s->block);
+    free(s->residual);
+    free(s->residual_row);
     memset(s, 0, sizeof(*s));
 }
 
