@@ -78,7 +78,13 @@ cp "$tmp/m.gguf" "$tmp/out.d/m.gguf"
 check "$([ $? != 0 ] && grep -q 'm.gguf' "$tmp/err"; echo $?)" 'a full disk is an error'
 for signal in INT TERM KILL; do
     env PI_CPU=scalar pi-convert -q "$src" -o "$tmp/out.d/m.gguf" --type q4_0 2>/dev/null &
-    kill -$signal $! 2>/dev/null
+    # Not before it is the program: the shell's own child would still run this script's traps.
+    while c=$(cat "/proc/$!/comm" 2>/dev/null) && [ "$c" != pi-convert ]; do :; done
+    # Again and again: a job in the background ignores INT until the program has asked for it.
+    for k in 1 2 3 4 5 6 7 8; do
+        kill -$signal $! 2>/dev/null
+        sleep 0.005
+    done
     wait $!
 done
 check "$([ "$(entries "$tmp/out.d")" = 1 ] && cmp -s "$tmp/m.gguf" "$tmp/out.d/m.gguf"; echo $?)" 'an older output stays, and nothing beside it'
