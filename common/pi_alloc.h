@@ -31,22 +31,22 @@ char *pi_asprintf(struct pi_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))) PI_MUST_CHECK;
 
 /* For functions with a local rc and a label "out". */
-#define PI_ALLOC(ptr, n, err)                                    \
-    do {                                                         \
-        (ptr) = pi_calloc_array((n), sizeof(*(ptr)), (err));     \
-        if ((ptr) == NULL) {                                     \
-            rc = PI_E_NOMEM;                                     \
-            goto out;                                            \
-        }                                                        \
+#define PI_ALLOC(ptr, n, err)                                \
+    do {                                                     \
+        (ptr) = pi_calloc_array((n), sizeof(*(ptr)), (err)); \
+        if ((ptr) == NULL) {                                 \
+            rc = PI_E_NOMEM;                                 \
+            goto out;                                        \
+        }                                                    \
     } while (0)
 
-#define PI_ALLOC_ALIGNED(ptr, n, err)                            \
-    do {                                                         \
-        (ptr) = pi_calloc_aligned((n), sizeof(*(ptr)), (err));   \
-        if ((ptr) == NULL) {                                     \
-            rc = PI_E_NOMEM;                                     \
-            goto out;                                            \
-        }                                                        \
+#define PI_ALLOC_ALIGNED(ptr, n, err)                          \
+    do {                                                       \
+        (ptr) = pi_calloc_aligned((n), sizeof(*(ptr)), (err)); \
+        if ((ptr) == NULL) {                                   \
+            rc = PI_E_NOMEM;                                   \
+            goto out;                                          \
+        }                                                      \
     } while (0)
 
 #endif

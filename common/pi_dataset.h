@@ -26,7 +26,8 @@ struct pi_dataset {
 
 /* Appends a file's documents. field may be NULL. PI_E_IO; PI_E_CORRUPT with file and line (or record) of what is wrong; PI_E_RANGE for
  * more than 16 GiB, unpacked, or one JSON value of more than 2 GiB. d is as it was then. */
-enum pi_code pi_dataset_add(struct pi_dataset *d, const char *path, const char *field, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_dataset_add(struct pi_dataset *d, const char *path, const char *field,
+                            struct pi_err *err) PI_MUST_CHECK;
 void pi_dataset_free(struct pi_dataset *d);
 
 /* The token windows that profiling, training and perplexity run over. For each document: t = BOS (if pi_tokenizer_add_bos()) + encode(text);
@@ -34,7 +35,8 @@ void pi_dataset_free(struct pi_dataset *d);
  * t[kC + 1 .. kC + C + 1). Remainders are dropped; a document shorter than C + 1 tokens gives one short window when
  * keep_short is true (its last token is scored against nothing: n_scored = n - 1). */
 struct pi_window {
-    size_t begin;      /* into tokens.ids; the token after the window is at begin + n when scored in full */
+    /* into tokens.ids; the token after the window is at begin + n when scored in full */
+    size_t begin;
     uint32_t n;        /* tokens fed */
     uint32_t n_scored; /* n, or n - 1 */
 };
@@ -46,8 +48,9 @@ struct pi_windows {
 };
 
 /* *out is set on success: free with pi_windows_free(). PI_E_RANGE for window 0. */
-enum pi_code pi_windows_make(const struct pi_dataset *d, const struct pi_tokenizer *t, uint32_t window, bool keep_short,
-                             struct pi_windows *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_windows_make(const struct pi_dataset *d, const struct pi_tokenizer *t,
+                             uint32_t window, bool keep_short, struct pi_windows *out,
+                             struct pi_err *err) PI_MUST_CHECK;
 void pi_windows_free(struct pi_windows *w);
 
 #endif

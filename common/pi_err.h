@@ -14,19 +14,19 @@ extern "C" {
 #endif
 
 /* code, exit status of a program that ends with it, fixed text */
-#define PI_CODE_MAP(X)                                                     \
-    X(USAGE, 2, "usage error")                                             \
-    X(RANGE, 2, "value out of range")                                      \
-    X(CORRUPT, 3, "corrupt input")                                         \
-    X(UNSUPPORTED, 4, "unsupported input")                                 \
-    X(MISMATCH, 5, "artifacts do not belong together")                     \
-    X(NOMEM, 6, "not enough memory")                                       \
-    X(NOSPACE, 6, "not enough disk space")                                 \
-    X(INFEASIBLE, 6, "nothing fits the memory budget")                     \
-    X(IO, 7, "file or device I/O failed")                                  \
-    X(NODEV, 8, "the device asked for is absent")                          \
-    X(DEVICE, 8, "a device call failed")                                   \
-    X(SELFCHECK, 9, "a self-check failed")                                 \
+#define PI_CODE_MAP(X)                                 \
+    X(USAGE, 2, "usage error")                         \
+    X(RANGE, 2, "value out of range")                  \
+    X(CORRUPT, 3, "corrupt input")                     \
+    X(UNSUPPORTED, 4, "unsupported input")             \
+    X(MISMATCH, 5, "artifacts do not belong together") \
+    X(NOMEM, 6, "not enough memory")                   \
+    X(NOSPACE, 6, "not enough disk space")             \
+    X(INFEASIBLE, 6, "nothing fits the memory budget") \
+    X(IO, 7, "file or device I/O failed")              \
+    X(NODEV, 8, "the device asked for is absent")      \
+    X(DEVICE, 8, "a device call failed")               \
+    X(SELFCHECK, 9, "a self-check failed")             \
     X(INTERRUPTED, 130, "interrupted")
 
 enum pi_code {
@@ -67,10 +67,10 @@ int pi_code_exit_status(enum pi_code code);
     } while (0)
 
 /* Sets rc and *err and leaves through "out". */
-#define PI_FAIL(err, code, ...)                         \
-    do {                                                \
-        rc = pi_err_set((err), (code), __VA_ARGS__);    \
-        goto out;                                       \
+#define PI_FAIL(err, code, ...)                      \
+    do {                                             \
+        rc = pi_err_set((err), (code), __VA_ARGS__); \
+        goto out;                                    \
     } while (0)
 
 #ifdef __cplusplus

@@ -15,12 +15,14 @@
 
 /* Bytes of the weights of one layer, from the file's tensor types. Vectors (norms, biases) count as the F32 they are kept in. */
 struct pi_layer_bytes {
-    uint64_t attn;      /* q, k, v, output projections, biases, both norms */
-    uint64_t gate_row, up_row, down_row; /* one neuron's row in each matrix (gate 0 when not gated) */
+    uint64_t attn; /* q, k, v, output projections, biases, both norms */
+    /* one neuron's row in each matrix (gate 0 when not gated) */
+    uint64_t gate_row, up_row, down_row;
     uint64_t neuron;    /* a bundle: the three rows and the neuron's biases */
     uint64_t ffn_fixed; /* what the block has beside neurons (down bias) */
     uint64_t predictor; /* fc1, fc2, bias; 0 without one */
-    uint64_t pred_fixed, pred_per_neuron; /* predictor = pred_fixed + pred_per_neuron * n_ff: a unit keeps fc2 rows of its own neurons */
+    /* predictor = pred_fixed + pred_per_neuron * n_ff: a unit keeps fc2 rows of its own neurons */
+    uint64_t pred_fixed, pred_per_neuron;
 };
 
 struct pi_run_size {
@@ -31,13 +33,13 @@ struct pi_run_size {
 struct pi_model_bytes {
     uint32_t n_layer, n_ff;
     struct pi_layer_bytes *layers; /* (n_layer); owned */
-    uint64_t embd;   /* token and position embeddings (read one row a token) */
-    uint64_t output; /* output matrix; the token embeddings' bytes when tied */
-    bool tied;       /* output is the token embeddings: counted once on a unit that holds both */
+    uint64_t embd;                 /* token and position embeddings (read one row a token) */
+    uint64_t output;               /* output matrix; the token embeddings' bytes when tied */
+    bool tied; /* output is the token embeddings: counted once on a unit that holds both */
     uint64_t output_norm;
-    uint64_t kv_layer;  /* KV cache of one layer at the run's context and sequences */
+    uint64_t kv_layer;    /* KV cache of one layer at the run's context and sequences */
     uint64_t activations; /* scratch buffers of a unit for the largest batch, logits included */
-    uint64_t tables;    /* neuron tables, slots */
+    uint64_t tables;      /* neuron tables, slots */
 };
 
 /* Fills sizes from a model file and an optional predictor. A down projection stored as ffn_down counts as the transposed copy that
@@ -53,10 +55,11 @@ enum pi_type pi_down_t_type(enum pi_type t, uint32_t n_embd);
 
 /* What a placement puts on a unit, everything but the CUDA context: weights, KV, predictors' shares, buffers, tables. A layer's down
  * bias counts where its attention lives, which is where the residual is. A GPU that holds nothing needs nothing. */
-enum pi_code pi_estimate_unit(const struct pi_model_bytes *b, const struct pi_placement *p, uint32_t unit,
-                              uint64_t *bytes_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_estimate_unit(const struct pi_model_bytes *b, const struct pi_placement *p,
+                              uint32_t unit, uint64_t *bytes_out, struct pi_err *err) PI_MUST_CHECK;
 
 /* "8G", "8192M", "500K", "0G", "1.5G" (powers of 1024) -> bytes. A bare number, a sign, anything else: PI_E_USAGE naming the units. */
-enum pi_code pi_parse_bytes(const char *text, const char *option, uint64_t *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_parse_bytes(const char *text, const char *option, uint64_t *out,
+                            struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -22,7 +22,8 @@ struct pi_map {
 };
 
 /* Maps a regular file read-only. PI_E_IO names path and cause (missing, a directory, unreadable). */
-enum pi_code pi_map_open(const char *path, struct pi_map *map_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_map_open(const char *path, struct pi_map *map_out,
+                         struct pi_err *err) PI_MUST_CHECK;
 
 /* A map over memory that the caller keeps alive; name stands in messages. */
 enum pi_code pi_map_memory(const void *data, size_t size, const char *name, struct pi_map *map_out,
@@ -42,7 +43,8 @@ struct pi_out; /* an output file under construction; owned by who opened it */
 enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Appends n bytes. PI_E_NOSPACE on a full disk, PI_E_IO otherwise. */
-enum pi_code pi_out_write(struct pi_out *o, const void *data, size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_out_write(struct pi_out *o, const void *data, size_t n,
+                          struct pi_err *err) PI_MUST_CHECK;
 
 /* Overwrites n bytes at an offset already written. */
 enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, size_t n,

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PI_GGUF_MAX_DIMS 4
+#define PI_GGUF_MAX_DIMS  4
 #define PI_GGUF_ALIGNMENT 32
 
 enum pi_gguf_vtype {
@@ -56,9 +56,9 @@ bool pi_str_eq(struct pi_str s, const char *z);
 struct pi_gguf_kv {
     struct pi_str key;
     enum pi_gguf_vtype type;
-    enum pi_gguf_vtype elem; /* element type when type is PI_GGUF_ARR, else equal to type */
-    uint64_t n;              /* elements of an array, else 1 */
-    const uint8_t *data;     /* first value byte; unaligned, little-endian */
+    enum pi_gguf_vtype elem;   /* element type when type is PI_GGUF_ARR, else equal to type */
+    uint64_t n;                /* elements of an array, else 1 */
+    const uint8_t *data;       /* first value byte; unaligned, little-endian */
     const struct pi_str *strs; /* (n), when elem is PI_GGUF_STR; owned by the pi_gguf */
 };
 
@@ -78,11 +78,11 @@ struct pi_gguf {
     uint64_t alignment;
     uint64_t data_offset; /* where tensor data starts in the file */
     size_t n_kv, n_tensors;
-    size_t header_bytes; /* up to the end of the tensor table; padding follows */
-    struct pi_gguf_kv *kv;          /* (n_kv), file order */
-    struct pi_gguf_tensor *tensors; /* (n_tensors), file order */
+    size_t header_bytes;                   /* up to the end of the tensor table; padding follows */
+    struct pi_gguf_kv *kv;                 /* (n_kv), file order */
+    struct pi_gguf_tensor *tensors;        /* (n_tensors), file order */
     uint32_t *kv_by_name, *tensor_by_name; /* sorted indices */
-    struct pi_str *strs;            /* all array strings */
+    struct pi_str *strs;                   /* all array strings */
 };
 
 enum pi_gguf_flags {
@@ -115,13 +115,14 @@ enum pi_code pi_gguf_f32(const struct pi_gguf *g, const char *key, bool required
                          struct pi_err *err) PI_MUST_CHECK;
 enum pi_code pi_gguf_bool(const struct pi_gguf *g, const char *key, bool required, bool *out,
                           struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_string(const struct pi_gguf *g, const char *key, bool required, struct pi_str *out,
-                            struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_string(const struct pi_gguf *g, const char *key, bool required,
+                            struct pi_str *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* An array of the given element type (any integer width for I64: read elements with pi_gguf_elem_i64()).
  * *kv_out is NULL when the key is missing and not required. */
-enum pi_code pi_gguf_array(const struct pi_gguf *g, const char *key, enum pi_gguf_vtype elem, bool required,
-                           const struct pi_gguf_kv **kv_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_array(const struct pi_gguf *g, const char *key, enum pi_gguf_vtype elem,
+                           bool required, const struct pi_gguf_kv **kv_out,
+                           struct pi_err *err) PI_MUST_CHECK;
 /* Element i < kv->n of an integer, bool or float array; the type was checked by pi_gguf_array(). A u64 above
  * INT64_MAX reads as INT64_MAX. */
 int64_t pi_gguf_elem_i64(const struct pi_gguf_kv *kv, uint64_t i);
@@ -138,26 +139,35 @@ struct pi_gguf_writer;
 enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_out,
                                    struct pi_err *err) PI_MUST_CHECK;
 /* Setting a key twice is PI_E_CORRUPT in no case: the later value replaces the earlier one. */
-enum pi_code pi_gguf_set_u32(struct pi_gguf_writer *w, const char *key, uint32_t v, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_set_u64(struct pi_gguf_writer *w, const char *key, uint64_t v, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_set_f32(struct pi_gguf_writer *w, const char *key, float v, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_set_bool(struct pi_gguf_writer *w, const char *key, bool v, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_set_string(struct pi_gguf_writer *w, const char *key, const char *v, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_set_strings(struct pi_gguf_writer *w, const char *key, const struct pi_str *v, size_t n,
-                                 struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_u32(struct pi_gguf_writer *w, const char *key, uint32_t v,
+                             struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_u64(struct pi_gguf_writer *w, const char *key, uint64_t v,
+                             struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_f32(struct pi_gguf_writer *w, const char *key, float v,
+                             struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_bool(struct pi_gguf_writer *w, const char *key, bool v,
+                              struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_string(struct pi_gguf_writer *w, const char *key, const char *v,
+                                struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_strings(struct pi_gguf_writer *w, const char *key, const struct pi_str *v,
+                                 size_t n, struct pi_err *err) PI_MUST_CHECK;
 /* n scalars of type elem, given as their little-endian bytes. */
-enum pi_code pi_gguf_set_array(struct pi_gguf_writer *w, const char *key, enum pi_gguf_vtype elem, const void *v,
-                               size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_array(struct pi_gguf_writer *w, const char *key, enum pi_gguf_vtype elem,
+                               const void *v, size_t n, struct pi_err *err) PI_MUST_CHECK;
 /* Copies a pair as it stands from an open file. */
-enum pi_code pi_gguf_set_copy(struct pi_gguf_writer *w, const struct pi_gguf_kv *kv, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum pi_type type, const uint64_t *ne,
-                                uint32_t n_dims, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_set_copy(struct pi_gguf_writer *w, const struct pi_gguf_kv *kv,
+                              struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum pi_type type,
+                                const uint64_t *ne, uint32_t n_dims,
+                                struct pi_err *err) PI_MUST_CHECK;
 enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 /* Appends n bytes to the current tensor; when it is full the next one starts. */
-enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n,
+                            struct pi_err *err) PI_MUST_CHECK;
 /* Writes the CRCs and gives a path under which the complete file can be opened before it appears, for a check. *path_out is
  * the caller's to free(); the path is good until commit or abort, one of which must follow. */
-enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out,
+                            struct pi_err *err) PI_MUST_CHECK;
 /* Writes the CRCs, checks that every tensor is complete, makes the file appear, frees w in every case. */
 enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 /* Accepts NULL. */

@@ -15,7 +15,7 @@
 
 #define MAX_FILE_BYTES \
     (16u << 10) /* several times sixteen GPUs; libyaml takes quadratic time on nested brackets */
-#define MAX_KEYS       8
+#define MAX_KEYS 8
 
 /* A key of a mapping: where its value goes and what it may be. Numbers are double but for threads. */
 struct field {

@@ -38,7 +38,9 @@ struct pi_hardware {
 };
 
 /* PI_E_CORRUPT with line for bad YAML or values, PI_E_UNSUPPORTED for a newer pi_hardware, PI_E_IO. */
-enum pi_code pi_hardware_load(const char *path, struct pi_hardware *out, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_hardware_save(const char *path, const struct pi_hardware *hw, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_hardware_load(const char *path, struct pi_hardware *out,
+                              struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_hardware_save(const char *path, const struct pi_hardware *hw,
+                              struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -18,11 +18,25 @@
 static void common_table(struct pi_common_opts *c, struct pi_opt t[N_COMMON + 1])
 {
     const struct pi_opt rows[N_COMMON + 1] = {
-        {.name = "quiet", .letter = 'q', .kind = PI_OPT_FLAG, .dest = &c->quiet, .help = "no notices, no progress"},
+        {.name = "quiet",
+         .letter = 'q',
+         .kind = PI_OPT_FLAG,
+         .dest = &c->quiet,
+         .help = "no notices, no progress"},
         {.name = "verbose", .kind = PI_OPT_FLAG, .dest = &c->verbose, .help = "more notices"},
-        {.name = "log-json", .kind = PI_OPT_FLAG, .dest = &c->log_json, .help = "notices and the error as JSON lines"},
-        {.name = "help", .letter = 'h', .kind = PI_OPT_FLAG, .dest = &c->help, .help = "print this and stop"},
-        {.name = "version", .kind = PI_OPT_FLAG, .dest = &c->version, .help = "print the version and stop"},
+        {.name = "log-json",
+         .kind = PI_OPT_FLAG,
+         .dest = &c->log_json,
+         .help = "notices and the error as JSON lines"},
+        {.name = "help",
+         .letter = 'h',
+         .kind = PI_OPT_FLAG,
+         .dest = &c->help,
+         .help = "print this and stop"},
+        {.name = "version",
+         .kind = PI_OPT_FLAG,
+         .dest = &c->version,
+         .help = "print the version and stop"},
         {.name = NULL},
     };
 
@@ -32,7 +46,8 @@ static void common_table(struct pi_common_opts *c, struct pi_opt t[N_COMMON + 1]
 static const struct pi_opt *find_in(const struct pi_opt *t, const char *name, size_t n, char letter)
 {
     for (; t->name != NULL; t++) {
-        if (letter != 0 ? t->letter == letter : strlen(t->name) == n && strncmp(t->name, name, n) == 0)
+        if (letter != 0 ? t->letter == letter
+                        : strlen(t->name) == n && strncmp(t->name, name, n) == 0)
             return t;
     }
     return NULL;
@@ -41,8 +56,10 @@ static const struct pi_opt *find_in(const struct pi_opt *t, const char *name, si
 static enum pi_code bad_number(const struct pi_opt *o, const char *value, struct pi_err *err)
 {
     if (o->max >= 1e18)
-        return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a number of at least %.10g", o->name, value, o->min);
-    return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a number from %.10g to %.10g", o->name, value, o->min, o->max);
+        return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a number of at least %.10g", o->name,
+                          value, o->min);
+    return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a number from %.10g to %.10g", o->name,
+                      value, o->min, o->max);
 }
 
 static enum pi_code set_integer(const struct pi_opt *o, const char *value, struct pi_err *err)
@@ -52,8 +69,8 @@ static enum pi_code set_integer(const struct pi_opt *o, const char *value, struc
 
     errno = 0;
     v = strtoull(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end != '\0' || errno != 0 || (double)v < o->min || (double)v > o->max ||
-        (o->kind == PI_OPT_U32 && v > UINT32_MAX))
+    if (*value < '0' || *value > '9' || *end != '\0' || errno != 0 || (double)v < o->min ||
+        (double)v > o->max || (o->kind == PI_OPT_U32 && v > UINT32_MAX))
         return bad_number(o, value, err);
     if (o->kind == PI_OPT_U32)
         *(uint32_t *)o->dest = (uint32_t)v;
@@ -145,8 +162,9 @@ static void print_help(const struct pi_program *prog, const struct pi_opt *commo
     printf("usage: %s %s\n%s\n\n", prog->name, prog->synopsis, prog->about);
     print_rows(prog->opts);
     print_rows(common);
-    printf("\nexit status: 0 done, 2 usage, 3 corrupt input, 4 unsupported input, 5 artifacts that do not belong\n"
-           "together, 6 not enough memory or disk, 7 I/O, 8 device, 9 a self-check failed, 130 interrupted\n");
+    printf(
+        "\nexit status: 0 done, 2 usage, 3 corrupt input, 4 unsupported input, 5 artifacts that do not belong\n"
+        "together, 6 not enough memory or disk, 7 I/O, 8 device, 9 a self-check failed, 130 interrupted\n");
 }
 
 /* Where a parse stands in argv. */
@@ -156,7 +174,8 @@ struct cursor {
     const struct pi_opt *opts, *common;
 };
 
-static enum pi_code apply(struct cursor *c, const struct pi_opt *o, const char *attached, struct pi_err *err)
+static enum pi_code apply(struct cursor *c, const struct pi_opt *o, const char *attached,
+                          struct pi_err *err)
 {
     if (o->given != NULL)
         *o->given = true;
@@ -170,7 +189,8 @@ static enum pi_code apply(struct cursor *c, const struct pi_opt *o, const char *
         struct pi_opt_list *l = o->dest;
 
         if (attached != NULL || l->n > 0)
-            return pi_err_set(err, PI_E_USAGE, "--%s takes a list of words once: --%s %s", o->name, o->name, o->arg);
+            return pi_err_set(err, PI_E_USAGE, "--%s takes a list of words once: --%s %s", o->name,
+                              o->name, o->arg);
         l->v = c->argv + c->i;
         while (c->i < c->argc && (c->argv[c->i][0] != '-' || c->argv[c->i][1] == '\0')) {
             c->i++;
@@ -214,8 +234,9 @@ static enum pi_code parse_option(struct cursor *c, const char *word, struct pi_e
     return apply(c, o, attached, err);
 }
 
-enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv, const char **operands_out,
-                          struct pi_common_opts *common_out, struct pi_err *err)
+enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv,
+                          const char **operands_out, struct pi_common_opts *common_out,
+                          struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_opt common[N_COMMON + 1];
@@ -234,7 +255,8 @@ enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv, 
             PI_TRY(parse_option(&c, word, err));
         } else {
             if (n >= prog->max_operands)
-                PI_FAIL(err, PI_E_USAGE, "unexpected argument '%s' (usage: %s %s)", word, prog->name, prog->synopsis);
+                PI_FAIL(err, PI_E_USAGE, "unexpected argument '%s' (usage: %s %s)", word,
+                        prog->name, prog->synopsis);
             operands_out[n++] = word;
         }
     }
@@ -256,7 +278,8 @@ static void log_line(const struct pi_program *prog, bool json, const char *level
         (void)fprintf(stderr, "%s: %s\n", prog->name, text);
         return;
     }
-    o = json_pack("{s:s, s:s, s:s%}", "program", prog->name, "level", level, "message", text, strlen(text));
+    o = json_pack("{s:s, s:s, s:s%}", "program", prog->name, "level", level, "message", text,
+                  strlen(text));
     if (o != NULL)
         s = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
     (void)fprintf(stderr, "%s\n", s != NULL ? s : "{}");
@@ -264,19 +287,21 @@ static void log_line(const struct pi_program *prog, bool json, const char *level
     json_decref(o);
 }
 
-int pi_program_end(const struct pi_program *prog, const struct pi_common_opts *common, enum pi_code rc,
-                   const struct pi_err *err)
+int pi_program_end(const struct pi_program *prog, const struct pi_common_opts *common,
+                   enum pi_code rc, const struct pi_err *err)
 {
     if (rc == PI_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         rc = PI_E_IO;
         log_line(prog, common->log_json, "error", "cannot write to standard output");
     } else if (rc != PI_OK) {
-        log_line(prog, common->log_json, "error", err->msg[0] != '\0' ? err->msg : pi_code_text(rc));
+        log_line(prog, common->log_json, "error",
+                 err->msg[0] != '\0' ? err->msg : pi_code_text(rc));
     }
     return pi_code_exit_status(rc);
 }
 
-void pi_notice(const struct pi_program *prog, const struct pi_common_opts *common, const char *fmt, ...)
+void pi_notice(const struct pi_program *prog, const struct pi_common_opts *common, const char *fmt,
+               ...)
 {
     char text[1024];
     va_list ap;

@@ -56,16 +56,17 @@ struct pi_common_opts {
 /* Parses argv; operands_out (max_operands + 1, the caller's) gets the operands and a NULL. When --help or --version
  * was given it is printed to stdout and common_out says so: the program then ends with status 0. "--" ends options;
  * a long name may be followed by =VALUE. PI_E_USAGE, PI_E_RANGE. */
-enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv, const char **operands_out,
-                          struct pi_common_opts *common_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv,
+                          const char **operands_out, struct pi_common_opts *common_out,
+                          struct pi_err *err) PI_MUST_CHECK;
 
 /* The end of every main: prints "<program>: <message>" to stderr if rc is an error (as a JSON line with --log-json)
  * and gives the exit status. Also turns a failed flush of stdout into PI_E_IO. */
-int pi_program_end(const struct pi_program *prog, const struct pi_common_opts *common, enum pi_code rc,
-                   const struct pi_err *err);
+int pi_program_end(const struct pi_program *prog, const struct pi_common_opts *common,
+                   enum pi_code rc, const struct pi_err *err);
 
 /* A notice for people: "<program>: <text>" on stderr, nothing with --quiet, a JSON line with --log-json. */
-void pi_notice(const struct pi_program *prog, const struct pi_common_opts *common, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void pi_notice(const struct pi_program *prog, const struct pi_common_opts *common, const char *fmt,
+               ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -34,10 +34,13 @@ static inline const void *pi_mat_row(const struct pi_mat *m, uint32_t row)
 }
 
 enum pi_predictor_input {
-    PI_PRED_IN_FFN_NORMED = 0,   /* what the feed-forward block sees (our default) */
-    PI_PRED_IN_FFN_RESIDUAL = 1, /* the residual before the feed-forward norm (PowerInfer's llama, opt) */
-    PI_PRED_IN_LAYER = 2,        /* the layer's input (PowerInfer's falcon) */
-    PI_PRED_IN_PREV_ATTN = 3     /* look-ahead: the residual of the layer before, attention added, before its feed-forward norm */
+    PI_PRED_IN_FFN_NORMED = 0, /* what the feed-forward block sees (our default) */
+    /* the residual before the feed-forward norm (PowerInfer's llama, opt) */
+    PI_PRED_IN_FFN_RESIDUAL = 1,
+    PI_PRED_IN_LAYER = 2, /* the layer's input (PowerInfer's falcon) */
+    /* look-ahead: the residual of the layer before, attention added, before its feed-forward
+     * norm */
+    PI_PRED_IN_PREV_ATTN = 3
 };
 
 struct pi_predictor_layer {
@@ -45,9 +48,9 @@ struct pi_predictor_layer {
     enum pi_predictor_input input;
     bool relu; /* between the two layers */
     float threshold;
-    struct pi_mat fc1; /* (r, n_embd) */
-    struct pi_mat fc2; /* (n_ff, r) */
-    const float *bias; /* (n_ff) or NULL */
+    struct pi_mat fc1;                /* (r, n_embd) */
+    struct pi_mat fc2;                /* (n_ff, r) */
+    const float *bias;                /* (n_ff) or NULL */
     float recall, precision, density; /* on held-out samples, 0..1 */
 };
 
@@ -59,10 +62,13 @@ struct pi_predictor {
 };
 
 /* Checks every shape and value (PI_E_CORRUPT), kind and version (PI_E_MISMATCH), types of weights (PI_E_UNSUPPORTED). */
-enum pi_code pi_predictor_load(const char *path, struct pi_predictor *out, struct pi_err *err) PI_MUST_CHECK;
-void pi_predictor_free(struct pi_predictor *p); /* frees layers and closes the file; accepts a zeroed one */
+enum pi_code pi_predictor_load(const char *path, struct pi_predictor *out,
+                               struct pi_err *err) PI_MUST_CHECK;
+/* frees layers and closes the file; accepts a zeroed one */
+void pi_predictor_free(struct pi_predictor *p);
 
 /* Writes p; every pointer in it is borrowed. */
-enum pi_code pi_predictor_save(const char *path, const struct pi_predictor *p, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_predictor_save(const char *path, const struct pi_predictor *p,
+                               struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -20,17 +20,19 @@
 
 struct pi_profile {
     uint32_t n_layer, n_ff, n_embd;
-    uint64_t n_tokens;     /* tokens counted */
-    uint64_t *count;       /* (n_layer, n_ff) */
-    float *contribution;   /* (n_layer, n_ff) */
-    uint64_t n_samples;    /* 0: counts only */
-    int64_t *position;     /* (n_samples), ascending */
+    uint64_t n_tokens;   /* tokens counted */
+    uint64_t *count;     /* (n_layer, n_ff) */
+    float *contribution; /* (n_layer, n_ff) */
+    uint64_t n_samples;  /* 0: counts only */
+    int64_t *position;   /* (n_samples), ascending */
     struct pi_lineage lineage;
-    struct pi_gguf file; /* open while the profile lives, when it was loaded: samples are read from it */
+    /* open while the profile lives, when it was loaded: samples are read from it */
+    struct pi_gguf file;
 };
 
 /* Reads counts and checks every shape. PI_E_CORRUPT, PI_E_MISMATCH (kind, version), PI_E_IO. */
-enum pi_code pi_profile_load(const char *path, struct pi_profile *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_profile_load(const char *path, struct pi_profile *out,
+                             struct pi_err *err) PI_MUST_CHECK;
 void pi_profile_free(struct pi_profile *p); /* accepts a zeroed one */
 
 /* Unpacks one layer's samples, in position order: residual_out (n_samples, n_embd) F32 and mask_out
@@ -51,7 +53,8 @@ struct pi_profile_samples_in {
     const uint16_t *residual;
     const uint8_t *mask;
 };
-enum pi_code pi_profile_save(const char *path, const struct pi_profile *p, const struct pi_profile_samples_in *s,
-                             uint32_t window, const char *data_names, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
+                             const struct pi_profile_samples_in *s, uint32_t window,
+                             const char *data_names, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

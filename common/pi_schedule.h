@@ -37,7 +37,7 @@ enum pi_op_kind {
 };
 
 #define PI_OP_MAX_DEPS 4
-#define PI_NO_SLOT UINT32_MAX
+#define PI_NO_SLOT     UINT32_MAX
 
 struct pi_op {
     enum pi_op_kind kind;
@@ -72,16 +72,18 @@ struct pi_schedule {
 /* The graph of a decode step or a prompt chunk (sparse = false: no PI_OP_PREDICT). mode (n_layer): the mode of
  * each layer, PREDICTED only where it has a predictor; where a layer is split, mode_cpu and mode_gpu say which of its units
  * predict. place may be one for the CPU alone. */
-enum pi_code pi_graph_build(const struct pi_shape *shape, const struct pi_placement *place, const enum pi_mode *mode,
-                            bool sparse, struct pi_graph *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_graph_build(const struct pi_shape *shape, const struct pi_placement *place,
+                            const enum pi_mode *mode, bool sparse, struct pi_graph *out,
+                            struct pi_err *err) PI_MUST_CHECK;
 void pi_graph_free(struct pi_graph *g);
 
 /* PI_E_CORRUPT when an operator depends on a later one or names a unit >= n_units. */
-enum pi_code pi_schedule_compile(const struct pi_graph *g, uint32_t n_units, struct pi_schedule *out,
-                                 struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_schedule_compile(const struct pi_graph *g, uint32_t n_units,
+                                 struct pi_schedule *out, struct pi_err *err) PI_MUST_CHECK;
 void pi_schedule_free(struct pi_schedule *s);
 
 /* Hand-overs (slots that cross units) of one layer; tests hold it to the design's one each way. */
-uint32_t pi_schedule_crossings(const struct pi_graph *g, const struct pi_schedule *s, uint32_t layer);
+uint32_t pi_schedule_crossings(const struct pi_graph *g, const struct pi_schedule *s,
+                               uint32_t layer);
 
 #endif

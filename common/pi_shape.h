@@ -18,7 +18,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum pi_arch { PI_ARCH_LLAMA, PI_ARCH_OPT, PI_ARCH_COUNT };
+enum pi_arch {
+    PI_ARCH_LLAMA,
+    PI_ARCH_OPT,
+    PI_ARCH_COUNT
+};
 
 enum pi_activation {
     PI_ACT_RELU,
@@ -30,13 +34,17 @@ enum pi_activation {
     PI_ACT_COUNT
 };
 
-enum pi_rope_scaling { PI_ROPE_NONE, PI_ROPE_LINEAR, PI_ROPE_YARN };
+enum pi_rope_scaling {
+    PI_ROPE_NONE,
+    PI_ROPE_LINEAR,
+    PI_ROPE_YARN
+};
 
 /* Limits that no real model reaches; a file beyond them is corrupt. */
 #define PI_MAX_LAYERS 1024
-#define PI_MAX_EMBD (1u << 20)
-#define PI_MAX_FF (1u << 22)
-#define PI_MAX_VOCAB (1u << 24)
+#define PI_MAX_EMBD   (1u << 20)
+#define PI_MAX_FF     (1u << 22)
+#define PI_MAX_VOCAB  (1u << 24)
 
 struct pi_shape {
     enum pi_arch arch;
@@ -44,14 +52,15 @@ struct pi_shape {
     uint32_t n_head, n_head_kv, head_dim;
     uint32_t n_ctx_train;
     float norm_eps;
-    bool layer_norm;   /* LayerNorm with bias (OPT); else RMSNorm */
-    bool gated;        /* gate and up; else up (fc1) alone carries the activation */
-    bool learned_pos;  /* position_embd, no rotary embedding */
+    bool layer_norm;     /* LayerNorm with bias (OPT); else RMSNorm */
+    bool gated;          /* gate and up; else up (fc1) alone carries the activation */
+    bool learned_pos;    /* position_embd, no rotary embedding */
     uint32_t pos_offset; /* rows of position_embd before position 0 (OPT: 2) */
     enum pi_activation act;
     float act_threshold; /* PI_ACT_FATRELU */
     uint32_t n_rot;      /* rotated part of each head; 0 without rotary embedding */
-    bool rope_neox;      /* pairs (i, i + n_rot/2); else (2i, 2i + 1) as llama's permuted rows want */
+    /* pairs (i, i + n_rot/2); else (2i, 2i + 1) as llama's permuted rows want */
+    bool rope_neox;
     float rope_base;
     enum pi_rope_scaling rope_scaling;
     float rope_factor;
@@ -72,7 +81,8 @@ enum pi_code pi_shape_read(const struct pi_gguf *g, const char *act_override, st
 
 const char *pi_arch_name(enum pi_arch arch);
 const char *pi_activation_name(enum pi_activation act);
-bool pi_activation_from_name(const char *name, enum pi_activation *out); /* Hugging Face spellings too */
+/* Hugging Face's spellings too. */
+bool pi_activation_from_name(const char *name, enum pi_activation *out);
 
 /* True when the activation is exactly 0 for part of its inputs, so that sparse modes are lossless. */
 bool pi_activation_has_zeros(enum pi_activation act);

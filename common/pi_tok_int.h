@@ -47,8 +47,8 @@ enum pi_tok_type {
 };
 
 struct pi_tok_sym {
-    size_t
-        off; /* into the arena: the bytes it stands for (control tokens: the text it is written as) */
+    /* into the arena: the bytes it stands for (control tokens: the text it is written as) */
+    size_t off;
     uint32_t len;
     uint8_t type;   /* enum pi_tok_type */
     bool eog;       /* ends a generation */
@@ -82,8 +82,8 @@ struct pi_tokenizer {
     uint64_t seed;
     uint32_t max_len; /* of a mergeable symbol, bytes */
 
-    uint32_t
-        *special; /* (n_special), ids of tokens matched as text, sorted by their bytes; owned */
+    /* (n_special), ids of tokens matched as text, sorted by their bytes; owned */
+    uint32_t *special;
     size_t n_special;
     size_t special_at[257]; /* special[special_at[b] .. special_at[b + 1]) start with byte b */
 
@@ -124,8 +124,8 @@ struct pi_tok_work {
     size_t n_nodes, cap_nodes;
     struct pi_tok_cand *heap;
     size_t n_heap, cap_heap;
-    char *
-        buf; /* SPM: the first word with its space; BPE: the text with stand-ins for invalid bytes */
+    /* SPM: the first word with its space; BPE: the text with stand-ins for invalid bytes */
+    char *buf;
     size_t cap_buf;
     size_t *cuts[2]; /* BPE: ends of the pieces before and after a pattern */
     size_t n_cuts[2], cap_cuts[2];

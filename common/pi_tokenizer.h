@@ -21,14 +21,17 @@ struct pi_tokenizer;
 
 /* Copies what it needs: g may be closed afterwards. PI_E_UNSUPPORTED names a tokenizer model or pre-tokeniser we do not have;
  * PI_E_CORRUPT a vocabulary that contradicts itself. */
-enum pi_code pi_tokenizer_create(const struct pi_gguf *g, struct pi_tokenizer **out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_tokenizer_create(const struct pi_gguf *g, struct pi_tokenizer **out,
+                                 struct pi_err *err) PI_MUST_CHECK;
 void pi_tokenizer_destroy(struct pi_tokenizer *t); /* accepts NULL */
 
 uint32_t pi_tokenizer_n_vocab(const struct pi_tokenizer *t);
 int32_t pi_tokenizer_bos(const struct pi_tokenizer *t); /* -1: none */
 int32_t pi_tokenizer_eos(const struct pi_tokenizer *t); /* -1: none */
-bool pi_tokenizer_add_bos(const struct pi_tokenizer *t); /* what the model says; false when it has no BOS */
-bool pi_tokenizer_is_eog(const struct pi_tokenizer *t, int32_t id); /* ends a generation: eos, eot */
+/* what the model says; false when it has no BOS */
+bool pi_tokenizer_add_bos(const struct pi_tokenizer *t);
+/* ends a generation: eos, eot */
+bool pi_tokenizer_is_eog(const struct pi_tokenizer *t, int32_t id);
 
 struct pi_tokens {
     int32_t *ids; /* (n), owned */
@@ -39,8 +42,9 @@ enum pi_code pi_tokens_push(struct pi_tokens *t, int32_t id, struct pi_err *err)
 
 /* Appends the ids of n bytes of text. add_bos: puts the BOS in front (PI_E_UNSUPPORTED if the model has none).
  * parse_special: control tokens written out in the text ("</s>") become their ids; user-defined tokens always do. */
-enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text, size_t n, bool add_bos,
-                                 bool parse_special, struct pi_tokens *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text, size_t n,
+                                 bool add_bos, bool parse_special, struct pi_tokens *out,
+                                 struct pi_err *err) PI_MUST_CHECK;
 
 /* The bytes of one token as it stands in running text (a leading SentencePiece space is a space); control tokens
  * give none. Valid as long as t; not terminated. An id out of range gives an empty string. */
@@ -48,8 +52,8 @@ struct pi_str pi_tokenizer_piece(const struct pi_tokenizer *t, int32_t id);
 
 /* All of a sequence: what encode was given, without the space that SentencePiece puts in front of a text.
  * *text_out is the caller's to free(), NUL behind it. */
-enum pi_code pi_tokenizer_decode(const struct pi_tokenizer *t, const int32_t *ids, size_t n, char **text_out,
-                                 size_t *n_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_tokenizer_decode(const struct pi_tokenizer *t, const int32_t *ids, size_t n,
+                                 char **text_out, size_t *n_out, struct pi_err *err) PI_MUST_CHECK;
 
 /* The length of the longest prefix of s that ends at a UTF-8 character's end or is invalid for good: what may be
  * printed while more bytes may come. At most three bytes stay behind. */

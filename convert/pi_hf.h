@@ -27,14 +27,14 @@ enum pi_hf_rope {
 
 /* What config.json says, defaults of the architecture filled in. */
 struct pi_hf_config {
-    struct pi_shape
-        shape; /* n_rot, rope_base and the like included; rope_neox is true: the rows are not permuted yet */
+    /* n_rot, rope_base and the like included; rope_neox is true: the rows are not permuted yet */
+    struct pi_shape shape;
     enum pi_hf_rope rope;
     float rope_low_freq, rope_high_freq; /* llama3 */
-    bool tied,
-        tie_said; /* the output matrix is the embedding; whether config.json says so or not itself */
-    bool attn_bias;             /* biases of q, k, v, o */
-    int64_t bos, eos, eot, pad; /* -1: not given; eot: the second of a list of eos ids */
+    bool tied;                           /* the output matrix is the embedding */
+    bool tie_said;                       /* config.json says whether */
+    bool attn_bias;                      /* biases of q, k, v, o */
+    int64_t bos, eos, eot, pad;          /* -1: not given; eot: the second of a list of eos ids */
     char name[128];
 };
 

@@ -23,15 +23,15 @@ struct pi_plan_tensor {
     uint32_t n_dims; /* 1: always stored as F32; more: rows and columns, as in 2 dimensions */
     uint64_t n_rows, n_cols; /* of the target; n_rows 1 for a vector */
     enum pi_type src_type;
-    const uint8_t
-        *data; /* source rows, one behind the other, any alignment; borrowed unless owned is set */
+    /* source rows, one behind the other, any alignment; borrowed unless owned is set */
+    const uint8_t *data;
     const char *src_path, *src_name; /* for messages; borrowed */
     size_t src_name_n;               /* bytes of src_name */
     bool transpose;                  /* the source is (n_cols, n_rows) */
-    uint32_t
-        rot_heads; /* > 0: rows are rotary heads to be interleaved as llama.cpp stores them, this many of them */
-    bool
-        verbatim; /* the bytes as they are (integer tensors and the like), type src_type, shape ne */
+    /* > 0: rows are rotary heads to be interleaved as llama.cpp stores them, this many of them */
+    uint32_t rot_heads;
+    /* the bytes as they are (integer tensors and the like), type src_type, shape ne */
+    bool verbatim;
     uint64_t ne[PI_GGUF_MAX_DIMS]; /* verbatim only */
     uint64_t bytes;                /* verbatim only */
     float *owned;                  /* values made here; data points to them */

@@ -21,13 +21,16 @@
 struct pi_engine;
 
 struct pi_engine_options {
-    enum pi_mode mode;       /* of decode steps; PREDICTED needs pred */
-    uint32_t n_ctx;          /* positions per sequence */
-    uint32_t n_seq;          /* sequences, >= 1 */
-    uint32_t n_batch;        /* most tokens in one prompt chunk; 0: 512, at most n_ctx */
-    enum pi_type kv_type;    /* PI_TYPE_F16 or PI_TYPE_F32 */
-    bool two_units;          /* cpu+cpu: the placement's hot neurons run as a second unit on the same pool */
-    bool force_predicted;    /* every layer with a predictor runs predicted, whether it pays or not (tests, --verify figures) */
+    enum pi_mode mode;    /* of decode steps; PREDICTED needs pred */
+    uint32_t n_ctx;       /* positions per sequence */
+    uint32_t n_seq;       /* sequences, >= 1 */
+    uint32_t n_batch;     /* most tokens in one prompt chunk; 0: 512, at most n_ctx */
+    enum pi_type kv_type; /* PI_TYPE_F16 or PI_TYPE_F32 */
+    /* cpu+cpu: the placement's hot neurons run as a second unit on the same pool */
+    bool two_units;
+    /* every layer with a predictor runs predicted, whether it pays or not (tests, --verify
+     * figures) */
+    bool force_predicted;
 };
 
 /* pred and place may be NULL. PI_E_MISMATCH when pred or place were made for another model (callers check files; this checks shapes);
@@ -43,15 +46,16 @@ enum pi_mode pi_engine_layer_mode(const struct pi_engine *e, uint32_t layer);
 
 enum pi_phase {
     PI_PHASE_PROMPT, /* dense, GEMM; any n_tok up to n_batch, positions of one sequence ascending */
-    PI_PHASE_DECODE  /* the mode's schedule; n_tok tokens of different sequences, or of one, ascending */
+    /* the mode's schedule; n_tok tokens of different sequences, or of one, ascending */
+    PI_PHASE_DECODE
 };
 
 struct pi_batch {
     uint32_t n_tok;
-    const int32_t *token;   /* (n_tok) */
-    const int32_t *pos;     /* (n_tok) */
-    const uint32_t *seq;    /* (n_tok), or NULL: all sequence 0 */
-    const bool *want;       /* (n_tok) logits wanted, or NULL: all */
+    const int32_t *token; /* (n_tok) */
+    const int32_t *pos;   /* (n_tok) */
+    const uint32_t *seq;  /* (n_tok), or NULL: all sequence 0 */
+    const bool *want;     /* (n_tok) logits wanted, or NULL: all */
 };
 
 /* Feeds a batch, cut into pieces that fit the buffers; logits_out (wanted tokens, n_vocab) in batch order, may be NULL when none is wanted. A sequence
@@ -68,17 +72,18 @@ void pi_engine_truncate(struct pi_engine *e, uint32_t seq, int32_t pos);
  * prod (n_tok, n_ff): what the down projection is given (h times up; h itself when not gated). */
 struct pi_observer {
     void *ctx;
-    enum pi_code (*ffn)(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual, const float *normed,
-                        const float *h, const float *prod, struct pi_err *err);
+    enum pi_code (*ffn)(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
+                        const float *normed, const float *h, const float *prod, struct pi_err *err);
 };
 /* NULL: none (the default). Borrowed. */
 void pi_engine_observe(struct pi_engine *e, const struct pi_observer *obs);
 
 /* Decode steps with a trace also compute the full gate on the step's own input. Bit sets, neuron i in bit i % 8 of byte i / 8. */
 struct pi_trace {
-    size_t mask_bytes;  /* ceil(n_ff / 8) */
-    uint8_t *predicted; /* (n_layer, mask_bytes) of the last token fed; owned by who sets the trace */
-    uint8_t *truth;     /* (n_layer, mask_bytes) */
+    size_t mask_bytes; /* ceil(n_ff / 8) */
+    /* (n_layer, mask_bytes) of the last token fed; owned by who sets the trace */
+    uint8_t *predicted;
+    uint8_t *truth; /* (n_layer, mask_bytes) */
 };
 /* NULL: none. Borrowed. In a layer that runs without predictor predicted = truth. With a trace batches of decode must hold one token. */
 void pi_engine_trace(struct pi_engine *e, struct pi_trace *trace);
@@ -87,7 +92,7 @@ void pi_engine_trace(struct pi_engine *e, struct pi_trace *trace);
 struct pi_engine_stats {
     uint64_t tokens;
     uint64_t weights_attn, weights_ffn, weights_pred, weights_other; /* weights (elements) read */
-    uint64_t bytes; /* of all of them, as stored */
+    uint64_t bytes;                                                  /* of all of them, as stored */
 };
 void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
 

@@ -23,13 +23,16 @@ struct pi_perplexity {
 
 /* Feeds n tokens to sequence 0 from position pos on, in decode steps of one token (stepwise) or in prompt chunks, and hands each token's logits to row
  * in order. Engines must take prompt chunks of min(n, 512) tokens. */
-typedef enum pi_code (*pi_logits_fn)(void *ctx, uint32_t i, const float *logits, struct pi_err *err);
-enum pi_code pi_eval_feed(struct pi_engine *e, const struct pi_model *m, const int32_t *tokens, uint32_t n, uint32_t pos,
-                          bool stepwise, pi_logits_fn row, void *ctx, struct pi_err *err) PI_MUST_CHECK;
+typedef enum pi_code (*pi_logits_fn)(void *ctx, uint32_t i, const float *logits,
+                                     struct pi_err *err);
+enum pi_code pi_eval_feed(struct pi_engine *e, const struct pi_model *m, const int32_t *tokens,
+                          uint32_t n, uint32_t pos, bool stepwise, pi_logits_fn row, void *ctx,
+                          struct pi_err *err) PI_MUST_CHECK;
 
 /* Scores every window; stepwise feeds decode steps one token at a time, else whole windows as prompt chunks. PI_E_RANGE when the windows hold nothing
  * to score; PI_E_SELFCHECK when a likelihood is not finite. */
-enum pi_code pi_eval_perplexity(struct pi_engine *e, const struct pi_model *m, const struct pi_windows *w, bool stepwise,
-                                bool progress, struct pi_perplexity *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_eval_perplexity(struct pi_engine *e, const struct pi_model *m,
+                                const struct pi_windows *w, bool stepwise, bool progress,
+                                struct pi_perplexity *out, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

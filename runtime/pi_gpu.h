@@ -36,10 +36,13 @@ struct pi_dev_buf {
     void *ptr;
     size_t bytes;
 };
-enum pi_code pi_gpu_alloc(int index, size_t bytes, struct pi_dev_buf *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gpu_alloc(int index, size_t bytes, struct pi_dev_buf *out,
+                          struct pi_err *err) PI_MUST_CHECK;
 void pi_gpu_free(struct pi_dev_buf *b);
-enum pi_code pi_gpu_upload(const struct pi_dev_buf *dst, size_t offset, const void *src, size_t n, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_gpu_download(void *dst, const struct pi_dev_buf *src, size_t offset, size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gpu_upload(const struct pi_dev_buf *dst, size_t offset, const void *src, size_t n,
+                           struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gpu_download(void *dst, const struct pi_dev_buf *src, size_t offset, size_t n,
+                             struct pi_err *err) PI_MUST_CHECK;
 
 /* Measured on the device: read bandwidth of its memory and of pinned host-to-device copies (bytes/s), and the bytes that
  * the context took. Takes under two seconds. */

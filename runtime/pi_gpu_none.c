@@ -33,7 +33,8 @@ void pi_gpu_free(struct pi_dev_buf *b)
     memset(b, 0, sizeof(*b));
 }
 
-enum pi_code pi_gpu_upload(const struct pi_dev_buf *dst, size_t offset, const void *src, size_t n, struct pi_err *err)
+enum pi_code pi_gpu_upload(const struct pi_dev_buf *dst, size_t offset, const void *src, size_t n,
+                           struct pi_err *err)
 {
     (void)dst;
     (void)offset;
@@ -42,7 +43,8 @@ enum pi_code pi_gpu_upload(const struct pi_dev_buf *dst, size_t offset, const vo
     return no_device(0, err);
 }
 
-enum pi_code pi_gpu_download(void *dst, const struct pi_dev_buf *src, size_t offset, size_t n, struct pi_err *err)
+enum pi_code pi_gpu_download(void *dst, const struct pi_dev_buf *src, size_t offset, size_t n,
+                             struct pi_err *err)
 {
     (void)dst;
     (void)src;

@@ -14,7 +14,7 @@
 struct pi_loaded {
     struct pi_model model;
     struct pi_tokenizer *tok;
-    struct pi_predictor pred; /* with has_pred */
+    struct pi_predictor pred;  /* with has_pred */
     struct pi_placement place; /* with has_place: already no larger than --vram-budget */
     bool has_pred, has_place;
     enum pi_mode mode; /* of decode steps */
@@ -28,12 +28,12 @@ struct pi_loaded {
 /* Opens model, tokenizer and artifacts. Says once what is missing and which command makes it, and why a mode or device is not what was hoped for.
  * PI_E_MISMATCH when an artifact is of another model or version, or too small for -c, --kv or --vram-budget, or when --mode or --device
  * need one that is not there: with the command to run. PI_E_NODEV when a GPU was asked for. */
-enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_log *log, struct pi_loaded *out,
-                           struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_log *log,
+                           struct pi_loaded *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Pool, engine, and the dense engine when o->verify is set. */
-enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log, struct pi_loaded *l,
-                            struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,
+                            struct pi_loaded *l, struct pi_err *err) PI_MUST_CHECK;
 
 void pi_load_free(struct pi_loaded *l); /* accepts a zeroed or half-built one */
 

@@ -20,10 +20,13 @@ struct pi_layer_weights {
     const float *q_b, *k_b, *v_b, *o_b;   /* or NULL */
     struct pi_mat gate;                   /* (n_ff, n_embd); absent when not gated */
     struct pi_mat up;                     /* (n_ff, n_embd) */
-    struct pi_mat down_t;                 /* (n_ff, n_embd): one row per neuron; absent until sparse modes need it when the file has ffn_down */
-    struct pi_mat down;                   /* (n_embd, n_ff): as files of others store it; absent when the file has ffn_down_t */
-    const float *up_b;                    /* (n_ff) or NULL */
-    const float *down_b;                  /* (n_embd) or NULL */
+    /* (n_ff, n_embd): one row per neuron; absent until sparse modes need it when the file has
+     * ffn_down */
+    struct pi_mat down_t;
+    /* (n_embd, n_ff): as files of others store it; absent when the file has ffn_down_t */
+    struct pi_mat down;
+    const float *up_b;   /* (n_ff) or NULL */
+    const float *down_b; /* (n_embd) or NULL */
 };
 
 struct pi_model {
@@ -35,11 +38,12 @@ struct pi_model {
     struct pi_mat pos_embd; /* (pos_offset + n_ctx_train, n_embd); absent with rotary embedding */
     struct pi_mat output;   /* (n_vocab, n_embd); tok_embd when tied */
     const float *out_norm, *out_norm_b;
-    float *inv_freq;        /* (n_rot / 2), scaling and rope_freqs applied; owned */
-    float rope_mscale;      /* cos and sin are multiplied by it; 1 but for yarn */
+    float *inv_freq;                 /* (n_rot / 2), scaling and rope_freqs applied; owned */
+    float rope_mscale;               /* cos and sin are multiplied by it; 1 but for yarn */
     struct pi_layer_weights *layers; /* (n_layer); owned */
-    bool has_down;          /* the file stores ffn_down: sparse modes need pi_model_transpose_down() */
-    void **owned;           /* converted copies */
+    /* the file stores ffn_down: sparse modes need pi_model_transpose_down() */
+    bool has_down;
+    void **owned; /* converted copies */
     size_t n_owned, cap_owned;
 };
 
@@ -49,13 +53,14 @@ struct pi_model_options {
 };
 
 /* PI_E_IO, PI_E_CORRUPT (names tensor and figures), PI_E_UNSUPPORTED (architecture; a weight type without kernels, naming the tensor), PI_E_NOMEM. */
-enum pi_code pi_model_open(const char *path, const struct pi_model_options *opt, struct pi_model *out,
-                           struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_model_open(const char *path, const struct pi_model_options *opt,
+                           struct pi_model *out, struct pi_err *err) PI_MUST_CHECK;
 void pi_model_close(struct pi_model *m); /* accepts a zeroed one */
 
 /* Makes down_t of every layer from ffn_down: same type for F32, F16, BF16; Q8_0 (F16 where the row is no multiple of 32) for quantised
  * ones. bytes_out: what the copies take. Does nothing when the file has ffn_down_t. */
-enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out,
+                                     struct pi_err *err) PI_MUST_CHECK;
 
 /* act(x) of the model's activation (the gate branch of gated models). */
 float pi_activate(const struct pi_shape *s, float x);

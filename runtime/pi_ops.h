@@ -32,8 +32,8 @@
 /* A unit's neurons in one layer. */
 struct pi_unit_layer {
     uint32_t n;
-    const uint32_t
-        *ids; /* (n) original neuron of each local index, ascending; NULL: all neurons in order */
+    /* (n) original neuron of each local index, ascending; NULL: all neurons in order */
+    const uint32_t *ids;
     bool predicted; /* decode runs the predictor on this unit */
 };
 
@@ -71,10 +71,10 @@ struct pi_state {
     struct pi_unit units[PI_CPU_UNITS];
     uint32_t n_lanes;
     struct pi_lane *lanes;
-    uint32_t *iota; /* (max(n_ff, n_ctx)) 0, 1, 2 ... */
-    uint32_t n_dec; /* most tokens of a decode step */
-    bool keep_input,
-        keep_prev; /* some predictor reads the layer's input, the residual of the layer before */
+    uint32_t *iota;  /* (max(n_ff, n_ctx)) 0, 1, 2 ... */
+    uint32_t n_dec;  /* most tokens of a decode step */
+    bool keep_input; /* some predictor reads the layer's input */
+    bool keep_prev;  /* some predictor reads the residual of the layer before */
 
     /* the step */
     uint32_t n_tok;

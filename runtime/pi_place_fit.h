@@ -15,8 +15,9 @@
 /* Cuts every layer's hot prefix by the same factor, the largest with which each GPU stays within budget bytes at the run's context and KV type, and notes
  * the new budget in p. Does nothing when p fits. pred may be NULL. context_bytes: what a CUDA context takes, charged to the budget (0: no GPU).
  * PI_E_INFEASIBLE, naming the smallest budget, when not even an empty hot set fits. */
-enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m, const struct pi_predictor *pred, uint64_t budget,
-                          uint64_t context_bytes, uint32_t n_ctx, enum pi_type kv_type, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m,
+                          const struct pi_predictor *pred, uint64_t budget, uint64_t context_bytes,
+                          uint32_t n_ctx, enum pi_type kv_type, struct pi_err *err) PI_MUST_CHECK;
 
 /* Bytes as pi_parse_bytes() reads them, exact: "8G", "1536M", or rounded up to "513K". */
 void pi_format_bytes(uint64_t bytes, char *text, size_t n);

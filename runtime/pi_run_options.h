@@ -13,13 +13,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum pi_run_device { PI_DEVICE_AUTO, PI_DEVICE_CPU, PI_DEVICE_GPU, PI_DEVICE_TWO_CPU };
+enum pi_run_device {
+    PI_DEVICE_AUTO,
+    PI_DEVICE_CPU,
+    PI_DEVICE_GPU,
+    PI_DEVICE_TWO_CPU
+};
 
 struct pi_run_options {
     /* what to run */
-    const char *model, *profile, *predictor, *placement; /* artifacts: NULL: beside the model, if there */
-    const char *hidden_act;                              /* NULL: what the file says */
-    bool no_check;                                       /* skip the CRCs of the model's weights */
+    /* artifacts: NULL: beside the model, if there */
+    const char *model, *profile, *predictor, *placement;
+    const char *hidden_act; /* NULL: what the file says */
+    bool no_check;          /* skip the CRCs of the model's weights */
     /* how */
     int mode; /* enum pi_mode; meaningful when mode_given */
     const char *device_text;
@@ -49,12 +55,13 @@ struct pi_run_log {
     struct pi_common_opts common;
 };
 
-extern const struct pi_program pi_run_program; /* name, synopsis, about: for notices and the end of main */
+/* name, synopsis, about: for notices and the end of main */
+extern const struct pi_program pi_run_program;
 
 /* Defaults, then argv. When --help or --version was given it has been printed and log_out->common says so. Draws a seed when none is given.
  * PI_E_USAGE, PI_E_RANGE; PI_E_UNSUPPORTED for --act q8. */
-enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *out, struct pi_run_log *log_out,
-                                  struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *out,
+                                  struct pi_run_log *log_out, struct pi_err *err) PI_MUST_CHECK;
 
 #define pi_run_notice(log, ...) pi_notice(&pi_run_program, &(log)->common, __VA_ARGS__)
 

@@ -24,14 +24,15 @@ struct pi_sampler_options {
 
 struct pi_sampler; /* owns scratch for one vocabulary */
 
-enum pi_code pi_sampler_create(uint32_t n_vocab, const struct pi_sampler_options *opt, struct pi_sampler **out,
-                               struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_sampler_create(uint32_t n_vocab, const struct pi_sampler_options *opt,
+                               struct pi_sampler **out, struct pi_err *err) PI_MUST_CHECK;
 void pi_sampler_destroy(struct pi_sampler *s);
 
 /* Picks a token for position pos from logits (n_vocab), which stay as they are. history (n_history): tokens so far, newest last.
  * PI_E_SELFCHECK when no logit is finite. */
-enum pi_code pi_sampler_pick(struct pi_sampler *s, const float *logits, uint64_t pos, const int32_t *history,
-                             size_t n_history, int32_t *token_out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_sampler_pick(struct pi_sampler *s, const float *logits, uint64_t pos,
+                             const int32_t *history, size_t n_history, int32_t *token_out,
+                             struct pi_err *err) PI_MUST_CHECK;
 
 /* The counter-based generator itself: a uniform number in [0, 1) for (seed, counter) (SplitMix64 finaliser, Steele et al. 2014). */
 double pi_random_unit(uint64_t seed, uint64_t counter);

@@ -12,15 +12,16 @@
 #include <stddef.h>
 
 struct pi_text {
-    char *raw;          /* (n) the bytes as generated; owned */
+    char *raw; /* (n) the bytes as generated; owned */
     size_t n, cap;
-    size_t n_shown;     /* bytes of raw that have been shown */
-    char *clean;        /* (n_clean) valid UTF-8 of the shown bytes, NUL behind them; owned */
+    size_t n_shown; /* bytes of raw that have been shown */
+    char *clean;    /* (n_clean) valid UTF-8 of the shown bytes, NUL behind them; owned */
     size_t n_clean, cap_clean;
 };
 
 /* Appends a piece and moves what is complete to clean; the bytes added to clean are clean + (n_clean before). */
-enum pi_code pi_text_push(struct pi_text *t, const char *piece, size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_text_push(struct pi_text *t, const char *piece, size_t n,
+                          struct pi_err *err) PI_MUST_CHECK;
 /* Shows what is held back: no more bytes will come. */
 enum pi_code pi_text_finish(struct pi_text *t, struct pi_err *err) PI_MUST_CHECK;
 void pi_text_free(struct pi_text *t); /* accepts a zeroed one */

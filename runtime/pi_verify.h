@@ -24,15 +24,17 @@ struct pi_verify_result {
 };
 
 /* Borrows all three; takes over the sparse engine's trace until it is destroyed. masks_path NULL: none. */
-enum pi_code pi_verify_create(const struct pi_model *m, struct pi_engine *sparse, struct pi_engine *dense,
-                              const char *masks_path, struct pi_verify **out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_verify_create(const struct pi_model *m, struct pi_engine *sparse,
+                              struct pi_engine *dense, const char *masks_path,
+                              struct pi_verify **out, struct pi_err *err) PI_MUST_CHECK;
 /* Both caches forget everything. */
 void pi_verify_restart(struct pi_verify *v);
 /* Feeds one token to both; logits_out (n_vocab) are the sparse run's. PI_E_SELFCHECK when the divergence is not finite. */
 enum pi_code pi_verify_step(struct pi_verify *v, int32_t token, uint32_t pos, float *logits_out,
                             struct pi_err *err) PI_MUST_CHECK;
 /* The figures so far; makes the mask file appear. To be called once, after the last step. */
-enum pi_code pi_verify_finish(struct pi_verify *v, struct pi_verify_result *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_verify_finish(struct pi_verify *v, struct pi_verify_result *out,
+                              struct pi_err *err) PI_MUST_CHECK;
 void pi_verify_destroy(struct pi_verify *v); /* accepts NULL; drops an unfinished mask file */
 
 #endif

@@ -22,8 +22,8 @@
 struct pi_ilp_option {
     uint64_t bytes;
     double gain; /* finite; may be negative */
-    uint32_t
-        hot; /* what the caller wants to know of the option when it is picked: neurons on the GPU ... */
+    /* what the caller wants to know of the option when it is picked: neurons on the GPU ... */
+    uint32_t hot;
     uint32_t tag; /* ... and whatever else */
 };
 

@@ -38,9 +38,9 @@ struct pi_plan_input {
     const struct pi_predictor *predictor; /* or NULL */
     const struct pi_hardware *hw;
     uint64_t budget; /* bytes; 0: CPU only */
-    struct pi_run_size
-        run; /* n_batch 0: 512, or the context if that is less, halved (never below 8) until its buffers take at most a sixteenth
-              * of the budget and, with the GPU's context, fit it */
+    /* n_batch 0: 512, or the context if that is less, halved (never below 8) until its buffers take at
+     * most a sixteenth of the budget and, with the GPU's context, fit it */
+    struct pi_run_size run;
     enum pi_objective objective;
 };
 
@@ -48,11 +48,11 @@ struct pi_plan_input {
 struct pi_plan {
     struct pi_placement place; /* lineage and fingerprint are the caller's to fill */
     struct pi_model_bytes bytes;
-    bool optimal; /* proven, for its objective */
-    bool all_fits,
-        above_memory; /* everything on the GPU; budget above the GPU's memory, which was used instead */
-    bool
-        sampled; /* tokens_per_second from sampled tokens that the plan did not see; else from mean rates */
+    bool optimal;      /* proven, for its objective */
+    bool all_fits;     /* everything on the GPU */
+    bool above_memory; /* the budget is above the GPU's memory, which was used instead */
+    /* tokens_per_second from sampled tokens that the plan did not see; else from mean rates */
+    bool sampled;
     double seconds;      /* of solving */
     uint64_t vram_bytes; /* context included; 0 when the GPU holds nothing */
     uint64_t context_bytes, buffer_bytes, limit; /* limit: the smaller of budget and memory */
