@@ -27,6 +27,6 @@ libpi_common_a_SOURCES = \
 	common/pi_tok_pre.c common/pi_tok_spm.c common/pi_tok_table.c \
 	common/pi_tokenizer.c common/pi_tokenizer.h \
 	common/pi_type.c common/pi_type.h \
-	common/pi_utf8.c
+	common/pi_utf8.c common/pi_utf8.h
 
 EXTRA_DIST += docs/formats.md

@@ -1,16 +1,31 @@
 #include "config.h"
 
 #include "common/pi_err.h"
+#include "common/pi_utf8.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-static void make_one_line(char *s)
+void pi_one_line(char *s)
 {
-    for (; *s != '\0'; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
+    size_t n = strlen(s), len = 0, end = 0;
+
+    for (size_t i = 0; i < n; i += len) {
+        unsigned char c = (unsigned char)s[i], next = (unsigned char)s[i + 1];
+        bool ok;
+
+        len = pi_utf8_part(s + i, n - i, &ok);
+        /* U+0080 to U+009F are control characters too: terminals take U+009B for ESC [ */
+        if (!ok || c < 0x20 || c == 0x7f || (c == 0xc2 && next < 0xa0)) {
+            s[end++] = '?';
+        } else {
+            memmove(s + end, s + i, len);
+            end += len;
+        }
+    }
+    s[end] = '\0';
 }
 
 enum pi_code pi_err_set(struct pi_err *err, enum pi_code code, const char *fmt, ...)
@@ -23,7 +38,7 @@ enum pi_code pi_err_set(struct pi_err *err, enum pi_code code, const char *fmt, 
     va_start(ap, fmt);
     (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
-    make_one_line(err->msg);
+    pi_one_line(err->msg);
     return code;
 }
 
@@ -41,7 +56,7 @@ void pi_err_wrap(struct pi_err *err, const char *fmt, ...)
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof(err->msg))
         (void)snprintf(err->msg + n, sizeof(err->msg) - (size_t)n, ": %.400s", tail);
-    make_one_line(err->msg);
+    pi_one_line(err->msg);
 }
 
 const char *pi_code_text(enum pi_code code)

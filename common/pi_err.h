@@ -45,12 +45,15 @@ struct pi_err {
 
 /* Fills *err (if err is not NULL) and returns code, so that a caller can write
  * "return pi_err_set(err, PI_E_IO, ...)". Control characters that come out of the
- * arguments (names from hostile files) are replaced by '?'. */
+ * arguments (names from hostile files) and bytes that are no UTF-8 are replaced by '?'. */
 enum pi_code pi_err_set(struct pi_err *err, enum pi_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Puts "context: " in front of err->msg; keeps err->code. */
 void pi_err_wrap(struct pi_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Makes text fit for one line of a terminal or of JSON, in place: control characters and what is no UTF-8 become '?'. */
+void pi_one_line(char *text);
 
 /* The fixed text of a code; never NULL. */
 const char *pi_code_text(enum pi_code code);

@@ -53,13 +53,25 @@ static const struct pi_opt *find_in(const struct pi_opt *t, const char *name, si
     return NULL;
 }
 
+/* A limit as people write it: no exponent for whole numbers. */
+static const char *limit_text(const struct pi_opt *o, double v, char buf[static 32])
+{
+    if (o->kind == PI_OPT_U64 && v >= (double)UINT64_MAX)
+        (void)snprintf(buf, 32, "%llu", (unsigned long long)UINT64_MAX);
+    else if (o->kind == PI_OPT_U64 || o->kind == PI_OPT_U32)
+        (void)snprintf(buf, 32, "%.0f", v);
+    else
+        (void)snprintf(buf, 32, "%.10g", v);
+    return buf;
+}
+
 static enum pi_code bad_number(const struct pi_opt *o, const char *value, struct pi_err *err)
 {
-    if (o->max >= 1e18)
-        return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a number of at least %.10g", o->name,
-                          value, o->min);
-    return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a number from %.10g to %.10g", o->name,
-                      value, o->min, o->max);
+    char min[32], max[32];
+
+    return pi_err_set(err, PI_E_RANGE, "--%s %s: must be a%s from %s to %s", o->name, value,
+                      o->kind == PI_OPT_F32 ? " number" : " whole number",
+                      limit_text(o, o->min, min), limit_text(o, o->max, max));
 }
 
 static enum pi_code set_integer(const struct pi_opt *o, const char *value, struct pi_err *err)
@@ -234,6 +246,15 @@ static enum pi_code parse_option(struct cursor *c, const char *word, struct pi_e
     return apply(c, o, attached, err);
 }
 
+/* Is --log-json among the words from i on? For errors in options that stand before it. */
+static bool log_json_follows(int argc, char **argv, int i)
+{
+    for (; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--log-json") == 0)
+            return true;
+    return false;
+}
+
 enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv,
                           const char **operands_out, struct pi_common_opts *common_out,
                           struct pi_err *err)
@@ -266,6 +287,8 @@ enum pi_code pi_opt_parse(const struct pi_program *prog, int argc, char **argv,
     else if (common_out->version)
         printf("%s (%s) %s\n", prog->name, PACKAGE_NAME, PACKAGE_VERSION);
 out:
+    if (rc != PI_OK && log_json_follows(argc, argv, c.i))
+        common_out->log_json = true;
     return rc;
 }
 
@@ -311,5 +334,6 @@ void pi_notice(const struct pi_program *prog, const struct pi_common_opts *commo
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    pi_one_line(text);
     log_line(prog, common->log_json, "notice", text);
 }

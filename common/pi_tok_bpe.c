@@ -2,6 +2,7 @@
 
 #include "common/pi_alloc.h"
 #include "common/pi_tok_int.h"
+#include "common/pi_utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

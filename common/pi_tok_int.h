@@ -7,7 +7,6 @@
  *   pi_tok_spm.c    SentencePiece: characters -> symbols, byte fallback
  *   pi_tok_bpe.c    byte-level: the byte alphabet, the list of merges, words -> symbols
  *   pi_tok_pre.c    byte-level: the patterns that cut a text into words
- *   pi_utf8.c       UTF-8
  *
  * A symbol is a string that merging can produce: the tokens come first (symbol i < n_vocab is token i), behind them the
  * strings that a list of merges names but the vocabulary lacks.
@@ -193,10 +192,5 @@ enum pi_code pi_tok_pre_init(struct pi_tokenizer *t, struct pi_str name, struct 
 /* Cuts n bytes of valid UTF-8 into words: their ends, in w->cuts[*which]. */
 enum pi_code pi_tok_pre_split(struct pi_tok_work *w, const char *text, size_t n, unsigned *which,
                               struct pi_err *err) PI_MUST_CHECK;
-
-/* ---- UTF-8 ---- */
-
-/* Bytes of the well-formed character at s (n > 0 bytes), or 0. */
-unsigned pi_utf8_char(const char *s, size_t n);
 
 #endif

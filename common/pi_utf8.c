@@ -1,6 +1,10 @@
 #include "config.h"
 
-#include "common/pi_tok_int.h"
+#include "common/pi_utf8.h"
+
+#include "common/pi_tokenizer.h"
+
+#include <stdint.h>
 
 /* What the first byte says of a character (Unicode, table 3-7): its length and the range of its second byte. */
 struct lead {
@@ -32,12 +36,24 @@ static bool good_so_far(const uint8_t *s, size_t n, struct lead lead)
     return true;
 }
 
-unsigned pi_utf8_char(const char *s, size_t n)
+unsigned pi_utf8_part(const char *s, size_t n, bool *ok)
 {
     const uint8_t *b = (const uint8_t *)s;
     struct lead lead = read_lead(b[0]);
+    unsigned k = 1;
 
-    return lead.len > 0 && lead.len <= n && good_so_far(b, lead.len, lead) ? lead.len : 0;
+    while (k < lead.len && k < n && good_so_far(b, k + 1, lead))
+        k++;
+    *ok = k == lead.len;
+    return k;
+}
+
+unsigned pi_utf8_char(const char *s, size_t n)
+{
+    bool ok;
+    unsigned len = pi_utf8_part(s, n, &ok);
+
+    return ok ? len : 0;
 }
 
 size_t pi_utf8_complete(const char *s, size_t n)

@@ -2,6 +2,7 @@
 
 #include "convert/pi_yaml_out.h"
 #include "common/pi_alloc.h"
+#include "common/pi_utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -93,28 +94,6 @@ void pi_yaml_key(struct pi_yaml_out *y, const char *key)
     scalar(y, key, strlen(key), YAML_ANY_SCALAR_STYLE);
 }
 
-/* Length of the valid UTF-8 character at p that YAML may hold, 0 if there is none. Surrogates, overlong forms, and NUL are none. */
-static size_t char_at(const uint8_t *p, size_t n)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = p[0] < 0x80             ? 1
-                 : (p[0] & 0xe0) == 0xc0 ? 2
-                 : (p[0] & 0xf0) == 0xe0 ? 3
-                 : (p[0] & 0xf8) == 0xf0 ? 4
-                                         : 0;
-    uint32_t c;
-
-    if (len == 0 || len > n || p[0] == 0)
-        return 0;
-    c = len == 1 ? p[0] : p[0] & (0xffu >> (len + 1));
-    for (size_t i = 1; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    return c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : len;
-}
-
 /* Words that no YAML reader takes for anything but text. */
 static bool is_plain(const char *p, size_t n)
 {
@@ -145,7 +124,7 @@ void pi_yaml_text(struct pi_yaml_out *y, const char *p, size_t n)
         return;
     }
     for (size_t i = 0; i < n;) {
-        size_t len = char_at(s + i, n - i);
+        size_t len = s[i] != 0 ? pi_utf8_char(p + i, n - i) : 0;
         if (len == 0) {
             clean[at++] = '\\';
             clean[at++] = 'x';

@@ -1,0 +1,209 @@
+/* Command lines: every kind of option, ranges, what ends a parse; and what messages look like on the way out. */
+#include "config.h"
+
+#include "common/pi_opt.h"
+#include "common/pi_utf8.h"
+#include "tests/tap.h"
+
+#include <jansson.h>
+#include <unistd.h>
+
+static struct {
+    bool flag, given;
+    const char *text;
+    uint32_t n;
+    uint64_t seed, bytes;
+    float temp;
+    int mode;
+    struct pi_opt_list files;
+} v;
+
+static const struct pi_opt opts[] = {
+    {.name = "flag", .letter = 'f', .kind = PI_OPT_FLAG, .dest = &v.flag, .help = "h"},
+    {.name = "text",
+     .letter = 'p',
+     .kind = PI_OPT_STRING,
+     .dest = &v.text,
+     .arg = "TEXT",
+     .help = "h"},
+    {.name = "count",
+     .letter = 'n',
+     .kind = PI_OPT_U32,
+     .dest = &v.n,
+     .arg = "N",
+     .min = 1,
+     .max = 4294967295.0,
+     .given = &v.given,
+     .help = "h"},
+    {.name = "seed",
+     .kind = PI_OPT_U64,
+     .dest = &v.seed,
+     .arg = "N",
+     .max = 1.8446744073709551615e19,
+     .help = "h"},
+    {.name = "small",
+     .kind = PI_OPT_U64,
+     .dest = &v.seed,
+     .arg = "N",
+     .max = 9007199254740992.0,
+     .help = "h"},
+    {.name = "temp", .kind = PI_OPT_F32, .dest = &v.temp, .arg = "X", .max = 100, .help = "h"},
+    {.name = "budget", .kind = PI_OPT_BYTES, .dest = &v.bytes, .arg = "SIZE", .help = "h"},
+    {.name = "mode", .kind = PI_OPT_ENUM, .dest = &v.mode, .arg = "dense|exact", .help = "h"},
+    {.name = "data", .kind = PI_OPT_LIST, .dest = &v.files, .arg = "FILE...", .help = "h"},
+    {.name = NULL},
+};
+static const struct pi_program prog = {
+    .name = "pi-test", .synopsis = "[FILE]", .about = "Tests.", .opts = opts, .max_operands = 1};
+static const char *operands[2];
+static struct pi_common_opts common;
+static struct pi_err e;
+
+/* Parses the words given, up to a NULL. */
+static enum pi_code parse(char *words[])
+{
+    int argc = 0;
+
+    memset(&v, 0, sizeof(v));
+    while (words[argc] != NULL)
+        argc++;
+    return pi_opt_parse(&prog, argc, words, operands, &common, &e);
+}
+#define ARGV(...) ((char *[]){(char[]){"pi-test"}, __VA_ARGS__, NULL})
+#define W(word)   ((char[]){word})
+
+static void test_kinds(void)
+{
+    PASSES(
+        parse(ARGV(W("-f"), W("-pa b"), W("-n"), W("7"), W("--temp=0.5"), W("--mode"), W("exact"))),
+        e);
+    OK(v.flag && v.given && v.n == 7 && v.temp == 0.5f && v.mode == 1);
+    STREQ(v.text, "a b");
+    PASSES(parse(ARGV(W("--budget"), W("8G"), W("--seed"), W("18446744073709551615"), W("x"))), e);
+    OK(v.bytes == (uint64_t)8 << 30 && v.seed == UINT64_MAX);
+    STREQ(operands[0], "x");
+    OK(operands[1] == NULL);
+    PASSES(parse(ARGV(W("--data"), W("a"), W("-"), W("--"), W("-f"))), e);
+    OK(v.files.n == 2 && strcmp(v.files.v[1], "-") == 0 && !v.flag);
+    STREQ(operands[0], "-f");
+    PASSES(parse(ARGV(W("-p"), W("--log-json"))), e);
+    OK(!common.log_json);
+}
+
+static void test_refusals(void)
+{
+    FAILS(parse(ARGV(W("--tmep"), W("1"))), PI_E_USAGE, "unknown option --tmep", e);
+    FAILS(parse(ARGV(W("-fx"))), PI_E_USAGE, "unknown option -fx", e);
+    FAILS(parse(ARGV(W("--flag=1"))), PI_E_USAGE, "--flag takes no value", e);
+    FAILS(parse(ARGV(W("--text"))), PI_E_USAGE, "--text needs a value (TEXT)", e);
+    FAILS(parse(ARGV(W("--data"), W("-f"))), PI_E_USAGE, "--data needs FILE...", e);
+    FAILS(parse(ARGV(W("a"), W("b"))), PI_E_USAGE, "unexpected argument 'b'", e);
+    FAILS(parse(ARGV(W("--mode"), W("fast"))), PI_E_USAGE, "must be one of dense|exact", e);
+    FAILS(parse(ARGV(W("--budget"), W("8"))), PI_E_USAGE, "--budget", e);
+    FAILS(parse(ARGV(W("-n"), W("0"))), PI_E_RANGE,
+          "--count 0: must be a whole number from 1 to 4294967295", e);
+    FAILS(parse(ARGV(W("-n"), W("4294967296"))), PI_E_RANGE, "from 1 to 4294967295", e);
+    FAILS(parse(ARGV(W("-n"), W("1x"))), PI_E_RANGE, "--count 1x", e);
+    FAILS(parse(ARGV(W("-n"), W(" 1"))), PI_E_RANGE, "--count  1", e);
+    FAILS(parse(ARGV(W("--seed"), W("18446744073709551616"))), PI_E_RANGE,
+          "from 0 to 18446744073709551615", e);
+    FAILS(parse(ARGV(W("--small"), W("9007199254740994"))), PI_E_RANGE,
+          "from 0 to 9007199254740992", e);
+    FAILS(parse(ARGV(W("--seed"), W("-1"))), PI_E_RANGE, "--seed -1", e);
+    FAILS(parse(ARGV(W("--temp"), W("nan"))), PI_E_RANGE, "must be a number from 0 to 100", e);
+}
+
+/* What fn writes to standard error, NUL-terminated. */
+static void capture(char *buf, size_t size, void (*fn)(void))
+{
+    FILE *f = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    size_t n = 0;
+
+    (void)fflush(stderr);
+    if (f != NULL && kept >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0) {
+        fn();
+        (void)fflush(stderr);
+        (void)dup2(kept, STDERR_FILENO);
+        rewind(f);
+        n = fread(buf, 1, size - 1, f);
+    }
+    buf[n] = '\0';
+    if (f != NULL)
+        (void)fclose(f);
+    (void)close(kept);
+}
+
+static void end_badly(void)
+{
+    EQ(pi_program_end(&prog, &common, e.code, &e), pi_code_exit_status(e.code));
+}
+
+static void notice(void)
+{
+    pi_notice(&prog, &common, "%s",
+              "a\x1b[2Jb\nc\xc2\x9b"
+              "d\xff\xc3\xa4");
+}
+
+static const char *message_of(const char *line)
+{
+    static char text[1024];
+    json_t *o = json_loads(line, 0, NULL);
+    const char *m = json_string_value(json_object_get(o, "message"));
+
+    (void)snprintf(text, sizeof(text), "%s", m != NULL ? m : "(none)");
+    json_decref(o);
+    return text;
+}
+
+static void test_messages(void)
+{
+    char line[2048];
+
+    FAILS(parse(ARGV(W("-n"), W("0"), W("--log-json"))), PI_E_RANGE, "--count 0", e);
+    OK(common.log_json);
+    capture(line, sizeof(line), end_badly);
+    STREQ(message_of(line), e.msg);
+    FAILS(parse(ARGV(W("-n"), W("0"), W("--"), W("--log-json"))), PI_E_RANGE, "--count 0", e);
+    OK(!common.log_json);
+    capture(line, sizeof(line), notice);
+    STREQ(line, "pi-test: a?[2Jb?c?d?\xc3\xa4\n");
+    FAILS(parse(ARGV(W("--log-json"), W("--\xfe\xe4"))), PI_E_USAGE, "unknown option --??", e);
+    capture(line, sizeof(line), end_badly);
+    STREQ(message_of(line), "unknown option --?? (--help lists them)");
+    capture(line, sizeof(line), notice);
+    STREQ(message_of(line), "a?[2Jb?c?d?\xc3\xa4");
+    PASSES(parse(ARGV(W("--quiet"))), e);
+    capture(line, sizeof(line), notice);
+    STREQ(line, "");
+}
+
+static void test_utf8(void)
+{
+    bool ok;
+
+    EQ(pi_utf8_part("a", 1, &ok), 1);
+    OK(ok);
+    EQ(pi_utf8_part("\xf0\x9f\x98\x80", 4, &ok), 4);
+    OK(ok);
+    EQ(pi_utf8_part("\xf0\x9f\x98", 3, &ok), 3);
+    OK(!ok);
+    EQ(pi_utf8_part("\xf0\x9fz", 3, &ok), 2);
+    OK(!ok);
+    EQ(pi_utf8_part("\xe0\x80\x80", 3, &ok), 1); /* overlong */
+    OK(!ok);
+    EQ(pi_utf8_part("\xed\xa0\x80", 3, &ok), 1); /* a surrogate */
+    OK(!ok);
+    EQ(pi_utf8_char("\xc3\xa4", 2), 2);
+    EQ(pi_utf8_char("\xc3", 1), 0);
+}
+
+int main(void)
+{
+    test_kinds();
+    test_refusals();
+    test_messages();
+    test_utf8();
+    return DONE();
+}
