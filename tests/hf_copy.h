@@ -8,12 +8,13 @@
 #include "convert/pi_json.h"
 #include "convert/pi_safetensors.h"
 #include "tests/scratch.h"
+#include "tests/tap.h"
 
 /* tests/data/reference/NAME, or where PI_SHARED has it; NULL when neither is there. Static storage. */
 static inline const char *hf_case(const char *name)
 {
     static char dir[1024];
-    const char *shared = getenv("PI_SHARED"), *src = getenv("abs_top_srcdir");
+    const char *shared = tap_shared(), *src = getenv("abs_top_srcdir");
 
     (void)snprintf(dir, sizeof(dir), "%s/tests/data/reference/%s", src != NULL ? src : ".", name);
     if (pi_json_exists(dir, "config.json"))

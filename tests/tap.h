@@ -59,6 +59,14 @@ static inline int tap_ok(int ok, const char *file, int line, const char *text)
             printf("# code %d, message \"%s\"\n", rc_, (e).msg);                    \
     } while (0)
 
+/* The folder of larger material, or NULL where PI_SHARED is not set or empty. */
+static inline const char *tap_shared(void)
+{
+    const char *dir = getenv("PI_SHARED");
+
+    return dir != NULL && *dir != '\0' ? dir : NULL;
+}
+
 #define DONE() (printf("1..%d\n", tap_n), tap_failed > 0)
 #define SKIP_ALL(why) (printf("1..0 # SKIP %s\n", why), 0)
 
