@@ -7,6 +7,7 @@ libpi_profiler_a_SOURCES = \
 	profiler/pi_collect.c profiler/pi_collect.h \
 	profiler/pi_damage.c profiler/pi_damage.h \
 	profiler/pi_fit.c profiler/pi_fit.h \
+	profiler/pi_labels.c profiler/pi_labels.h \
 	profiler/pi_merge.c profiler/pi_merge.h \
 	profiler/pi_net.c profiler/pi_net.h \
 	profiler/pi_print.c profiler/pi_print.h \

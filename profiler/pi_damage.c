@@ -4,7 +4,6 @@
 
 #include "common/pi_alloc.h"
 #include "profiler/pi_calibrate.h"
-#include "runtime/cpu/pi_cpu.h"
 #include "runtime/pi_model.h"
 
 #include <stdlib.h>
@@ -24,6 +23,16 @@ void pi_damage_free(struct pi_damage *m)
 
 /* ---- the whole block on some tokens ---- */
 
+float pi_block_neuron(const struct pi_block *b, const struct pi_cpu *cpu, uint32_t i,
+                      const float *x, uint32_t d)
+{
+    const size_t at = (size_t)i * d;
+    float h = cpu->dot_f32(b->gate + at, x, d);
+
+    h = pi_activate(b->shape, h + (b->gate_bias != NULL ? b->gate_bias[i] : 0.0f));
+    return b->up != NULL ? h * cpu->dot_f32(b->up + at, x, d) : h;
+}
+
 struct make_job {
     struct pi_damage *m;
     const struct pi_trainset *s;
@@ -31,16 +40,6 @@ struct make_job {
     const struct pi_cpu *cpu;
     float *sum; /* (n_threads, d) */
 };
-
-static float neuron_output(const struct make_job *j, uint32_t i, const float *x)
-{
-    const struct pi_block *b = j->b;
-    const size_t at = (size_t)i * j->m->d;
-    float h = j->cpu->dot_f32(b->gate + at, x, j->m->d);
-
-    h = pi_activate(b->shape, h + (b->gate_bias != NULL ? b->gate_bias[i] : 0.0f));
-    return b->up != NULL ? h * j->cpu->dot_f32(b->up + at, x, j->m->d) : h;
-}
 
 static void make_token(const struct make_job *j, uint32_t t, float *sum)
 {
@@ -53,7 +52,7 @@ static void make_token(const struct make_job *j, uint32_t t, float *sum)
     for (size_t k = 0; j->b->down_bias != NULL && k < d; k++)
         sum[k] += j->b->down_bias[k];
     for (size_t a = m->begin[t]; a < m->begin[t + 1]; a++) {
-        m->prod[a] = neuron_output(j, m->id[a], x);
+        m->prod[a] = pi_block_neuron(j->b, j->cpu, m->id[a], x, m->d);
         j->cpu->axpy_f32(m->prod[a], m->down_t + m->id[a] * d, sum, m->d);
     }
     m->energy[t] = (double)j->cpu->sum_squares(sum, m->d);

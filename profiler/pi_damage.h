@@ -14,6 +14,7 @@
 #include "common/pi_shape.h"
 #include "profiler/pi_net.h"
 #include "profiler/pi_trainset.h"
+#include "runtime/cpu/pi_cpu.h"
 
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ struct pi_block {
     const float *down_t;                  /* (n_ff, d) */
     const float *down_bias;               /* (d) or NULL */
 };
+
+/* What the down projection is given of neuron i for the input x (d). */
+float pi_block_neuron(const struct pi_block *b, const struct pi_cpu *cpu, uint32_t i, const float *x, uint32_t d);
 
 /* What the true neurons give on some tokens of the calibration part: made once for a layer, used for every predictor. */
 struct pi_damage {

@@ -21,6 +21,7 @@
 
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint8_t v8b __attribute__((vector_size(8)));
 
 static inline __attribute__((always_inline)) void load8(const float *p, v8f *v)
 {
@@ -46,21 +47,17 @@ static inline __attribute__((always_inline)) void exp8(v8f *v)
     *v = p * two_n;
 }
 
-/* All bits of the lanes whose bit is set in byte. */
-static inline __attribute__((always_inline)) void lanes8(uint8_t byte, v8i *v)
-{
-    const v8i bit = {1, 2, 4, 8, 16, 32, 64, 128};
-
-    *v = (((v8i){} + byte) & bit) != 0;
-}
-
 static inline __attribute__((always_inline)) void
-gradient8(float *z, const v8f *bias, uint8_t active, float positive, v8f *sum)
+gradient8(float *z, const v8f *bias, const uint8_t *code, float scale, v8f *sum)
 {
-    v8f x, e, s, pos;
-    v8i y, low, high, g;
+    v8b bytes;
+    v8f x, e, s, w;
+    v8i active, low, high;
 
     load8(z, &x);
+    memcpy(&bytes, code, sizeof(bytes));
+    w = __builtin_convertvector(__builtin_convertvector(bytes, v8i), v8f) * scale;
+    active = w > 0.0f;
     x = -(x + *bias);
     low = x < -80.0f;
     high = x > 80.0f;
@@ -68,42 +65,38 @@ gradient8(float *z, const v8f *bias, uint8_t active, float positive, v8f *sum)
     x = (v8f)(((v8i)x & ~low & ~high) | ((v8i)e & high) | ((v8i)(-e) & low));
     exp8(&x);
     s = 1.0f / (1.0f + x);
-    lanes8(active, &y);
-    pos = positive * (s - 1.0f);
-    g = ((v8i)s & ~y) | ((v8i)pos & y);
-    s = (v8f)g;
+    s = (v8f)(((v8i)s & ~active) | ((v8i)(w * (s - 1.0f)) & active));
     *sum += s;
     memcpy(z, &s, sizeof(s));
 }
 
 static inline __attribute__((always_inline)) void
-gradient_body(float *z, size_t ldz, const uint8_t *const *mask, uint32_t n, const float *bias,
-              float positive, size_t begin, size_t end, float *sum_out)
+gradient_body(float *z, size_t ldz, const uint8_t *const *code, uint32_t n, const float *bias,
+              float scale, size_t begin, size_t end, float *sum_out)
 {
     for (size_t i = begin; i < end; i += 8) {
         v8f b, sum = {};
 
         load8(bias + i, &b);
         for (uint32_t t = 0; t < n; t++)
-            gradient8(z + t * ldz + i, &b, mask[t][i / 8], positive, &sum);
+            gradient8(z + t * ldz + i, &b, code[t] + i, scale, &sum);
         for (size_t k = 0; k < 8; k++)
             sum_out[i + k] += sum[k];
     }
 }
 
-static void gradient_plain(float *z, size_t ldz, const uint8_t *const *mask, uint32_t n,
-                           const float *bias, float positive, size_t begin, size_t end,
-                           float *sum_out)
+static void gradient_plain(float *z, size_t ldz, const uint8_t *const *code, uint32_t n,
+                           const float *bias, float scale, size_t begin, size_t end, float *sum_out)
 {
-    gradient_body(z, ldz, mask, n, bias, positive, begin, end, sum_out);
+    gradient_body(z, ldz, code, n, bias, scale, begin, end, sum_out);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void
-gradient_avx2(float *z, size_t ldz, const uint8_t *const *mask, uint32_t n, const float *bias,
-              float positive, size_t begin, size_t end, float *sum_out)
+gradient_avx2(float *z, size_t ldz, const uint8_t *const *code, uint32_t n, const float *bias,
+              float scale, size_t begin, size_t end, float *sum_out)
 {
-    gradient_body(z, ldz, mask, n, bias, positive, begin, end, sum_out);
+    gradient_body(z, ldz, code, n, bias, scale, begin, end, sum_out);
 }
 
 static bool has_avx2(void)
@@ -118,14 +111,14 @@ static bool has_avx2(void)
 }
 #endif
 
-void pi_fit_gradient(float *z, size_t ldz, const uint8_t *const *mask, uint32_t n,
-                     const float *bias, float positive, size_t begin, size_t end, float *sum_out,
+void pi_fit_gradient(float *z, size_t ldz, const uint8_t *const *code, uint32_t n,
+                     const float *bias, float scale, size_t begin, size_t end, float *sum_out,
                      bool portable)
 {
     if (!portable && has_avx2())
-        gradient_avx2(z, ldz, mask, n, bias, positive, begin, end, sum_out);
+        gradient_avx2(z, ldz, code, n, bias, scale, begin, end, sum_out);
     else
-        gradient_plain(z, ldz, mask, n, bias, positive, begin, end, sum_out);
+        gradient_plain(z, ldz, code, n, bias, scale, begin, end, sum_out);
 }
 
 /* ---- Adam ---- */
@@ -192,14 +185,14 @@ enum {
 struct fit {
     struct pi_net *net;
     const struct pi_trainset *s;
+    const struct pi_labels *l;
     struct pi_pool *pool;
     const struct pi_fit_options *o;
-    float positive;
     struct tensor t[N_TENSORS];
     float *x, *hidden, *d_hidden, *z; /* (CHUNK, d), (CHUNK, r) twice, (CHUNK, ldz) */
     size_t ldz;                       /* n_ff rounded up to 8 */
-    const uint8_t **mask;             /* (CHUNK) */
-    uint32_t *order, at; /* a permutation of the training part, and where the next batch begins */
+    const uint8_t **code;             /* (CHUNK) */
+    uint32_t *order, at; /* a permutation of [0, n_part), and where the next batch begins */
     uint32_t n;          /* tokens of the current chunk */
     struct pi_random random;
 };
@@ -211,7 +204,6 @@ static enum pi_code fit_init(struct fit *f, struct pi_err *err)
     const size_t d = net->d, r = net->r, n_ff = net->n_ff;
 
     f->ldz = (n_ff + 7) / 8 * 8;
-    f->positive = f->o->positive > 0.0f ? f->o->positive : PI_FIT_POSITIVE;
     f->random.state = f->o->seed;
     PI_TRY(tensor_init(&f->t[FC1], net->fc1, r * d, err));
     PI_TRY(tensor_init(&f->t[FC2], net->fc2, r * n_ff, err));
@@ -220,9 +212,10 @@ static enum pi_code fit_init(struct fit *f, struct pi_err *err)
     PI_ALLOC_ALIGNED(f->hidden, CHUNK * r, err);
     PI_ALLOC_ALIGNED(f->d_hidden, CHUNK * r, err);
     PI_ALLOC_ALIGNED(f->z, CHUNK * f->ldz, err);
-    PI_ALLOC(f->mask, CHUNK, err);
+    PI_ALLOC(f->code, CHUNK, err);
     PI_ALLOC(f->order, f->s->n_part[PI_PART_TRAIN], err);
-    memcpy(f->order, f->s->part[PI_PART_TRAIN], f->s->n_part[PI_PART_TRAIN] * sizeof(*f->order));
+    for (uint32_t i = 0; i < f->s->n_part[PI_PART_TRAIN]; i++)
+        f->order[i] = i;
     f->at = f->s->n_part[PI_PART_TRAIN]; /* shuffles first */
 out:
     return rc;
@@ -236,7 +229,7 @@ static void fit_free(struct fit *f)
     free(f->hidden);
     free(f->d_hidden);
     free(f->z);
-    free(f->mask);
+    free(f->code);
     free(f->order);
 }
 
@@ -258,8 +251,8 @@ static void gather(struct fit *f, uint32_t n)
         }
         f->at = f->at >= total ? 0 : f->at;
         i = f->order[f->at++];
-        memcpy(f->x + t * d, f->s->x + i * d, d * sizeof(*f->x));
-        f->mask[t] = f->s->mask + i * f->s->mask_bytes;
+        memcpy(f->x + t * d, f->s->x + f->s->part[PI_PART_TRAIN][i] * d, d * sizeof(*f->x));
+        f->code[t] = f->l->code + i * f->l->ld;
     }
     f->n = n;
 }
@@ -268,7 +261,7 @@ static void gradient_range(void *ctx, size_t begin, size_t end)
 {
     struct fit *f = ctx;
 
-    pi_fit_gradient(f->z, f->ldz, f->mask, f->n, f->net->bias, f->positive, begin, end,
+    pi_fit_gradient(f->z, f->ldz, f->code, f->n, f->net->bias, f->l->scale, begin, end,
                     f->t[BIAS].g, false);
 }
 
@@ -315,11 +308,11 @@ static void step(struct fit *f, uint32_t number)
     memset(f->net->bias + f->net->n_ff, 0, (f->ldz - f->net->n_ff) * sizeof(float));
 }
 
-enum pi_code pi_fit(struct pi_net *net, const struct pi_trainset *s, struct pi_pool *pool,
-                    const struct pi_fit_options *o, struct pi_err *err)
+enum pi_code pi_fit(struct pi_net *net, const struct pi_trainset *s, const struct pi_labels *l,
+                    struct pi_pool *pool, const struct pi_fit_options *o, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct fit f = {.net = net, .s = s, .pool = pool, .o = o};
+    struct fit f = {.net = net, .s = s, .l = l, .pool = pool, .o = o};
 
     PI_TRY(fit_init(&f, err));
     for (uint32_t i = 0; i < o->steps; i++) {

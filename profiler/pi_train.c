@@ -28,6 +28,7 @@ struct layer_job {
     const struct pi_cpu_type *kernels; /* of the stored type */
     struct pi_svd svd;
     struct pi_damage damage;
+    struct pi_labels labels;
 };
 
 void pi_trained_layer_free(struct pi_trained_layer *l)
@@ -109,7 +110,7 @@ static enum pi_code make_net(const struct layer_job *j, uint32_t r, uint32_t ste
     struct pi_net net = {0};
 
     PI_TRY(pi_svd_net(&j->svd, r, j->o->relu, &net, err));
-    PI_TRY(pi_fit(&net, j->s, j->pool, &fo, err));
+    PI_TRY(pi_fit(&net, j->s, &j->labels, j->pool, &fo, err));
     *out = net;
     memset(&net, 0, sizeof(net));
 out:
@@ -284,6 +285,7 @@ static enum pi_code init_job(struct layer_job *j, struct pi_err *err)
                 pi_type_name(j->o->type));
     PI_TRY(pi_svd_make(j->s, j->in->block.gate, j->in->block.gate_bias, j->pool, &j->svd, err));
     PI_TRY(pi_damage_make(j->s, &j->in->block, j->pool, &j->damage, err));
+    PI_TRY(pi_labels_make(j->s, &j->in->block, &j->damage, j->pool, &j->labels, err));
 out:
     return rc;
 }
@@ -309,6 +311,7 @@ out:
     pi_trained_layer_free(&l);
     pi_svd_free(&j.svd);
     pi_damage_free(&j.damage);
+    pi_labels_free(&j.labels);
     return rc;
 }
 
