@@ -71,8 +71,8 @@ enum pi_code pi_gguf_check_crc(const struct pi_gguf *g, struct pi_err *err)
     if (rc != PI_OK || kv == NULL)
         return rc;
     if (kv->n != g->n_tensors)
-        return pi_err_set(err, PI_E_CORRUPT, "%s: %llu checksums for %zu tensors", g->map.path,
-                          (unsigned long long)kv->n, g->n_tensors);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: %llu checksums for %zu tensors%s", g->map.path,
+                          (unsigned long long)kv->n, g->n_tensors, pi_gguf_edited_hint(g));
     for (size_t i = 0; i < g->n_tensors; i++) {
         const struct pi_gguf_tensor *t = &g->tensors[i];
         uint32_t want = pi_load_u32(kv->data + 4 * i);
@@ -83,8 +83,8 @@ enum pi_code pi_gguf_check_crc(const struct pi_gguf *g, struct pi_err *err)
         crc = crc32_z(0, t->data, t->bytes);
         if (crc != want)
             return pi_err_set(err, PI_E_CORRUPT,
-                              "%s: damaged: tensor %.*s has CRC-32 %08lx, %08x is stored",
-                              g->map.path, (int)t->name.n, t->name.p, crc, want);
+                              "%s: tensor %.*s has CRC-32 %08lx, %08x is stored%s", g->map.path,
+                              (int)t->name.n, t->name.p, crc, want, pi_gguf_edited_hint(g));
     }
     return PI_OK;
 }

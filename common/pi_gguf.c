@@ -414,8 +414,16 @@ out:
     return rc;
 }
 
+const char *pi_gguf_edited_hint(const struct pi_gguf *g)
+{
+    return pi_gguf_find(g, "pi.artifact.kind") != NULL
+               ? ": the file is damaged, or another program edited it"
+               : ": the file is damaged, or another program edited it (then make a sound copy with: "
+                 "pi-convert FILE -o COPY --accept-edited)";
+}
+
 /* CRC-32 of the header with the four bytes of the stored value taken as zero. */
-static enum pi_code check_header_crc(const struct pi_gguf *g, struct pi_err *err)
+enum pi_code pi_gguf_check_header_crc(const struct pi_gguf *g, struct pi_err *err)
 {
     static const uint8_t zero[4];
     const struct pi_gguf_kv *kv = pi_gguf_find(g, PI_GGUF_KEY_HEADER_CRC);
@@ -434,11 +442,8 @@ static enum pi_code check_header_crc(const struct pi_gguf *g, struct pi_err *err
     crc = crc32_z(crc, zero, 4);
     crc = crc32_z(crc, kv->data + 4, g->header_bytes - at - 4);
     if (crc != want)
-        return pi_err_set(
-            err, PI_E_CORRUPT,
-            "%s: the header's CRC-32 is %08lx, %08x is stored: the file is damaged, or "
-            "another program edited it",
-            g->map.path, crc, want);
+        return pi_err_set(err, PI_E_CORRUPT, "%s: the header's CRC-32 is %08lx, %08x is stored%s",
+                          g->map.path, crc, want, pi_gguf_edited_hint(g));
     return PI_OK;
 }
 
@@ -453,7 +458,7 @@ static enum pi_code parse(struct pi_map *map, unsigned flags, struct pi_gguf *g_
     PI_TRY(parse_keys(&c, &g, err));
     PI_TRY(parse_tensors(&c, &g, flags, err));
     if (!(flags & PI_GGUF_NO_HEADER_CRC))
-        PI_TRY(check_header_crc(&g, err));
+        PI_TRY(pi_gguf_check_header_crc(&g, err));
     *g_out = g;
     return PI_OK;
 out:

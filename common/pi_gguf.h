@@ -88,7 +88,8 @@ struct pi_gguf {
 enum pi_gguf_flags {
     PI_GGUF_NO_DATA = 1,      /* vocabulary-only use: a file whose tensor data is cut off is fine,
                                * and so is a tensor of unknown type (its bytes are 0 then) */
-    PI_GGUF_NO_HEADER_CRC = 2 /* for fuzzers: do not check pi.header_crc32 */
+    PI_GGUF_NO_HEADER_CRC = 2 /* do not check pi.header_crc32: for who calls
+                               * pi_gguf_check_header_crc(), and for fuzzers */
 };
 
 /* *g_out must be zeroed or closed; set on success. Errors: PI_E_IO; PI_E_CORRUPT (what and where);
@@ -99,6 +100,9 @@ enum pi_code pi_gguf_open(const char *path, unsigned flags, struct pi_gguf *g_ou
 enum pi_code pi_gguf_open_memory(const void *data, size_t size, const char *name, unsigned flags,
                                  struct pi_gguf *g_out, struct pi_err *err) PI_MUST_CHECK;
 void pi_gguf_close(struct pi_gguf *g); /* accepts a zeroed one */
+
+/* Checks pi.header_crc32; PI_OK when the file has none. PI_E_CORRUPT. */
+enum pi_code pi_gguf_check_header_crc(const struct pi_gguf *g, struct pi_err *err) PI_MUST_CHECK;
 
 /* NULL when there is none of that name. */
 const struct pi_gguf_kv *pi_gguf_find(const struct pi_gguf *g, const char *key);

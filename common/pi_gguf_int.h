@@ -37,6 +37,9 @@ static inline void pi_store_u64(uint8_t *p, uint64_t v)
     pi_store_u32(p + 4, (uint32_t)(v >> 32));
 }
 
+/* The end of a message about a CRC that does not fit: what it may mean, and for models the way out. */
+const char *pi_gguf_edited_hint(const struct pi_gguf *g);
+
 /* Orders byte strings, shorter first among equals. */
 int pi_str_cmp(struct pi_str a, struct pi_str b);
 

@@ -63,6 +63,10 @@ int main(int argc, char **argv)
          .kind = PI_OPT_FLAG,
          .dest = &no_check,
          .help = "do not compare the result with the source"},
+        {.name = "accept-edited",
+         .kind = PI_OPT_FLAG,
+         .dest = &o.accept_edited,
+         .help = "take a GGUF source that another program edited,\nwhose checksums do not fit"},
         {.name = "threads",
          .letter = 't',
          .kind = PI_OPT_U32,
@@ -90,6 +94,9 @@ int main(int argc, char **argv)
         goto out;
     if (operands[0] == NULL)
         PI_FAIL(&err, PI_E_USAGE, "no SOURCE given (see --help)");
+    if (dump && (o.output != NULL || o.type_given || o.hidden_act != NULL || o.accept_edited))
+        PI_FAIL(&err, PI_E_USAGE,
+                "--dump writes no model: no other option but --verbose goes with it");
     if (dump) {
         PI_TRY(pi_dump(operands[0], common.verbose, stdout, &err));
         goto out;

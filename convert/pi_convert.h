@@ -19,6 +19,7 @@ struct pi_convert_options {
     bool type_given;        /* else quantised sources keep theirs */
     const char *hidden_act; /* --hidden-act, or NULL */
     bool self_check;
+    bool accept_edited; /* take a GGUF source whose checksums do not fit, with a note */
     bool progress;
     struct pi_pool *pool; /* borrowed */
     const struct pi_notes *notes;

@@ -227,7 +227,7 @@ enum pi_code pi_selfcheck_gguf(const struct pi_selfcheck *k, const char *source,
     enum pi_code rc = PI_OK;
     struct check x = {0};
     struct pi_model from = {0};
-    struct pi_model_options opt = {.hidden_act = act_override};
+    struct pi_model_options opt = {.hidden_act = act_override, .accept_edited = k->accept_edited};
 
     PI_TRY(open_check(k, &x, err));
     PI_TRY(pi_model_open(source, &opt, &from, err));

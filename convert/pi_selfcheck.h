@@ -22,6 +22,7 @@ struct pi_selfcheck {
     struct pi_pool *pool;
     const struct pi_notes *notes;
     bool progress;
+    bool accept_edited; /* a GGUF source whose checksums do not fit is read as it is */
 };
 
 /* Judges two sets of logits (n_tok, n_vocab): PI_OK or PI_E_SELFCHECK. For the two below, and for tests. */

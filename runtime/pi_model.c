@@ -281,7 +281,7 @@ enum pi_code pi_model_open(const char *path, const struct pi_model_options *opt,
     enum pi_code rc;
 
     memset(out, 0, sizeof(*out));
-    PI_TRY(pi_gguf_open(path, 0, &out->file, err));
+    PI_TRY(pi_gguf_open(path, opt->accept_edited ? PI_GGUF_NO_HEADER_CRC : 0, &out->file, err));
     if (opt->check_crc)
         PI_TRY(pi_gguf_check_crc(&out->file, err));
     PI_TRY(pi_shape_read(&out->file, opt->hidden_act, &out->shape, err));

@@ -424,6 +424,57 @@ static void test_foreign(void)
     scratch_close(out);
 }
 
+/* Files that carry our checksums over contents that are not theirs: as damaged as they look, unless the user knows better. */
+static void test_edited(void)
+{
+    char *out = scratch_open(), *f16 = scratch_path(out, "f16.gguf"),
+         *edited = scratch_path(out, "edited.gguf"), *back = scratch_path(out, "back.gguf");
+    struct pi_convert_options o = {.source = edited,
+                                   .output = back,
+                                   .type = PI_TYPE_F16,
+                                   .self_check = true,
+                                   .pool = pool,
+                                   .notes = &notes};
+    struct pi_gguf g = {0};
+    struct pi_err e = {0};
+
+    PASSES(convert(hf_case("llama-relu"), f16, PI_TYPE_F16, true, false, &e), e);
+    PASSES(pi_gguf_open(f16, 0, &g, &e), e);
+    for (int in_data = 0; in_data < 2; in_data++) {
+        const struct pi_gguf_tensor *t = pi_gguf_find_tensor(&g, "blk.0.ffn_up.weight");
+        const uint8_t *at =
+            in_data ? t->data : (const uint8_t *)pi_gguf_find(&g, "general.name")->strs[0].p;
+        uint8_t *copy = malloc(g.map.size);
+        struct pi_gguf h = {0};
+
+        if (copy == NULL)
+            hf_fail("copy");
+        memcpy(copy, g.map.data, g.map.size);
+        copy[at - g.map.data] ^= 1;
+        scratch_write(edited, copy, g.map.size);
+        free(copy);
+        o.accept_edited = false;
+        said[0] = '\0';
+        FAILS(pi_convert(&o, &e), PI_E_CORRUPT, "--accept-edited", e);
+        EQ(scratch_count(out), 2 + in_data);
+        o.accept_edited = true;
+        PASSES(pi_convert(&o, &e), e);
+        OK(strstr(said, "edited.gguf: its checksums do not fit") != NULL);
+        PASSES(pi_gguf_open(back, 0, &h, &e), e);
+        PASSES(pi_gguf_check_crc(&h, &e), e);
+        pi_gguf_close(&h);
+    }
+    pi_gguf_close(&g);
+    o.source = f16;
+    said[0] = '\0';
+    PASSES(pi_convert(&o, &e), e);
+    OK(strstr(said, "checksums") == NULL);
+    free(f16);
+    free(edited);
+    free(back);
+    scratch_close(out);
+}
+
 /* ---- failures ---- */
 
 static void poison_nan(uint8_t *data, size_t bytes)
@@ -548,6 +599,7 @@ int main(void)
             test_case(cases[i]);
     test_gguf();
     test_foreign();
+    test_edited();
     test_failures();
     test_interrupt(); /* last: the flag stays */
     pi_pool_destroy(pool);
