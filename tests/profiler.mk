@@ -1,1 +1,8 @@
-# Tests of profiler: pi_unit_tests += tests/t_x; tests_t_x_SOURCES = ...; pi_cli_tests += tests/cli/x.sh; EXTRA_DIST += data
+# Tests of profiler: counting and sampling, training, the command lines of pi-profile and pi-train-predictor.
+pi_unit_tests += tests/t_collect
+tests_t_collect_SOURCES = tests/t_collect.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_collect_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_train
+tests_t_train_SOURCES = tests/t_train.c tests/tap.h
+tests_t_train_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
