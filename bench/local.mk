@@ -1,17 +1,25 @@
 # Benchmarks. "make bench" runs the pipeline on the embedded model if it was not run yet and prints decode speeds of all modes.
-EXTRA_DIST += bench/json.sh bench/demo.sh bench/decode.sh
+EXTRA_DIST += bench/json.sh bench/demo.sh bench/decode.sh bench/predictor.sh
 
 bench: all
 	@test -f demo-out/demo.predictor.gguf || DEMO_OUT=$(abs_builddir)/demo-out $(SHELL) $(srcdir)/bench/demo.sh $(abs_builddir)
 	@PATH=$(abs_builddir):$$PATH $(SHELL) $(srcdir)/bench/decode.sh demo-out/demo.gguf 1 2
-.PHONY: bench
 
+# make bench-predictor: the predictors of the embedded model on text they were not trained on.
+bench-predictor: all bench/mask_stats
+	@test -f demo-out/demo.predictor.gguf || DEMO_OUT=$(abs_builddir)/demo-out $(SHELL) $(srcdir)/bench/demo.sh $(abs_builddir)
+	@PATH=$(abs_builddir):$$PATH MASK_STATS=bench/mask_stats $(SHELL) $(srcdir)/bench/predictor.sh demo-out/demo.gguf \
+	  $(srcdir)/datasets/demo-text/heldout.txt $(BENCH_TEXT)
 
 # make bench-cpu: bandwidth of the CPU kernels and speed of the BLAS on this machine.
-EXTRA_PROGRAMS = bench/bench_cpu
-bench_bench_cpu_SOURCES = bench/bench_cpu.c
-bench_bench_cpu_LDADD   = $(PI_RUNTIME_LIBS)
-CLEANFILES += bench/bench_cpu
 bench-cpu: bench/bench_cpu
 	@bench/bench_cpu $(BENCH_CPU_ARGS)
-.PHONY: bench-cpu
+
+.PHONY: bench bench-predictor bench-cpu
+
+EXTRA_PROGRAMS = bench/bench_cpu bench/mask_stats
+CLEANFILES += $(EXTRA_PROGRAMS)
+bench_bench_cpu_SOURCES = bench/bench_cpu.c
+bench_bench_cpu_LDADD   = $(PI_RUNTIME_LIBS)
+bench_mask_stats_SOURCES = bench/mask_stats.c
+bench_mask_stats_LDADD   = $(PI_COMMON_LIBS)
