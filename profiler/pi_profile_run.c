@@ -163,11 +163,16 @@ out:
     return rc;
 }
 
-static uint32_t window_of(const struct pi_profile_options *o, const struct pi_model *m)
+static enum pi_code window_of(const struct pi_profile_options *o, const struct pi_model *m,
+                              uint32_t *out, struct pi_err *err)
 {
-    if (o->window != 0)
-        return o->window;
-    return m->shape.n_ctx_train < DEFAULT_WINDOW ? m->shape.n_ctx_train : DEFAULT_WINDOW;
+    const uint32_t context = m->shape.n_ctx_train;
+
+    if (o->window > context)
+        return pi_err_set(err, PI_E_RANGE, "--window %u: the model's context is %u", o->window,
+                          context);
+    *out = o->window != 0 ? o->window : context < DEFAULT_WINDOW ? context : DEFAULT_WINDOW;
+    return PI_OK;
 }
 
 static enum pi_code collect(const struct pi_profile_options *o, struct pi_model *m,
@@ -284,12 +289,12 @@ enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *e
     struct pi_model m = {0};
     struct pi_pool *pool = NULL;
     struct pi_collected c = {0};
-    uint32_t window;
+    uint32_t window = 0;
 
     pi_interrupt_install();
     PI_TRY(pi_blas_init(err));
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
-    window = window_of(o, &m);
+    PI_TRY(window_of(o, &m, &window, err));
     PI_TRY(pi_pool_create(o->n_threads, &pool, err));
     if (o->data.n > 0)
         PI_TRY(collect(o, &m, pool, window, &c, err));

@@ -6,3 +6,5 @@ tests_t_collect_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_train
 tests_t_train_SOURCES = tests/t_train.c tests/tap.h
 tests_t_train_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
+
+pi_cli_tests += tests/cli/profile.sh
