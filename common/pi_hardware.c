@@ -83,13 +83,13 @@ static enum pi_code read_text(const struct reader *r, const struct field *f, con
 static enum pi_code read_number(const struct reader *r, const struct field *f, const yaml_node_t *v)
 {
     char *end = NULL;
-    double x = NAN;
+    double x = (double)NAN;
 
     if (whole_scalar(v) && v->data.scalar.length > 0 &&
         strspn(scalar(v), "0123456789.eE+-") == strlen(scalar(v))) {
         x = strtod(scalar(v), &end);
         if (*end != '\0')
-            x = NAN;
+            x = (double)NAN;
     }
     if (!(x >= f->min && x <= f->max) || (f->kind == COUNT && x != floor(x)))
         return BAD(r, v, "%s: must be a %snumber from %g to %g, not '%.40s'", f->key,
@@ -143,7 +143,7 @@ static enum pi_code read_cpu(const struct reader *r, const yaml_node_t *node, st
         {"name", TEXT, cpu->name, 0, 0, true},
         {"threads", COUNT, &cpu->threads, 1, 65536, false},
         {"bandwidth", NUMBER, &cpu->bandwidth, 1, 1e15, false},
-        {NULL},
+        {.key = NULL},
     };
 
     (void)snprintf(cpu->name, sizeof(cpu->name), "CPU");
@@ -160,7 +160,7 @@ static enum pi_code read_gpu(const struct reader *r, const yaml_node_t *node, ui
         {"pcie", NUMBER, &gpu->pcie, 1, 1e15, false},
         {"sync", NUMBER, &gpu->sync, 0, 1, false},
         {"context_bytes", NUMBER, &gpu->context_bytes, 0, 1e15, false},
-        {NULL},
+        {.key = NULL},
     };
     char what[32];
 
@@ -233,7 +233,7 @@ static enum pi_code read_root(const struct reader *r, const yaml_node_t *root,
         {"pi_hardware", COUNT, &version, 1, 1, false},
         {"cpu", NODE, (void *)&cpu, 0, 0, false},
         {"gpus", NODE, (void *)&gpus, 0, 0, true},
-        {NULL},
+        {.key = NULL},
     };
 
     PI_TRY(check_version(r, root));

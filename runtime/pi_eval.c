@@ -13,7 +13,7 @@
 
 static double log_sum_exp(const float *logits, uint32_t n)
 {
-    double max = -INFINITY, sum = 0;
+    double max = (double)-INFINITY, sum = 0;
 
     for (uint32_t i = 0; i < n; i++)
         if ((double)logits[i] > max)

@@ -248,7 +248,7 @@ enum pi_mode pi_cost_best_mode(const struct pi_cost *c, uint32_t layer, uint32_t
                                uint32_t n_hot)
 {
     enum pi_mode best = PI_MODE_DENSE;
-    double least = INFINITY;
+    double least = (double)INFINITY;
 
     for (int m = PI_MODE_PREDICTED; m >= PI_MODE_DENSE; m--) {
         double t;

@@ -202,7 +202,7 @@ static void price_options(struct ilp *p)
     for (size_t l = 0; l < p->n; l++) {
         struct ilp_set *s = &p->sets[l];
 
-        s->best = -INFINITY;
+        s->best = (double)-INFINITY;
         for (size_t i = 0; i < s->n; i++) {
             s->regret[i] = s->opt[i].gain - p->price * (double)s->opt[i].bytes;
             s->best = fmax(s->best, s->regret[i]);

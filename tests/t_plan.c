@@ -344,7 +344,7 @@ static void test_everything(struct world *w, uint64_t least, const struct pi_pro
         struct pi_cost cost = {0};
         struct pi_placement all = {0};
         struct trial t = {
-            .cost = &cost, .p = &all, .left_limit = least + more - 5000, .best = INFINITY};
+            .cost = &cost, .p = &all, .left_limit = least + more - 5000, .best = (double)INFINITY};
 
         in.profile = prof;
         PASSES(pi_plan_make(&in, &p, &w->e), w->e);
