@@ -16,6 +16,13 @@ jobs=${JOBS:-$(nproc)}
 packages="gcc make autoconf automake pkg-config zlib1g-dev libyaml-dev libglpk-dev libopenblas-dev
           libpcre2-dev libjansson-dev libmd-dev"
 
+case $top$build in
+*[[:space:]]*)
+    echo "setup.sh: make cannot build where a folder's name holds spaces: move the checkout from $top" >&2
+    exit 1
+    ;;
+esac
+
 say() { printf '== %s\n' "$*"; }
 
 missing_packages() {
@@ -71,15 +78,17 @@ build_all() {
     fi
     archs=$(gpu_archs)
     mkdir -p "$build"
-    if [ ! -f "$build/Makefile" ]; then
+    if [ -n "$archs" ]; then
+        set -- --with-cuda "--with-cuda-archs=$archs"
+    else
+        set -- --without-cuda
+    fi
+    wanted="$* ${CONFIGURE_FLAGS-}"
+    if [ ! -f "$build/Makefile" ] || [ "$(cat "$build/setup-flags" 2>/dev/null)" != "$wanted" ]; then
         say "configuring for ${archs:+GPU architectures }${archs:-the CPU only}"
-        if [ -n "$archs" ]; then
-            set -- --with-cuda "--with-cuda-archs=$archs"
-        else
-            set -- --without-cuda
-        fi
         # shellcheck disable=SC2086
         (cd "$build" && "$top/configure" -q "$@" ${CONFIGURE_FLAGS-})
+        printf '%s\n' "$wanted" >"$build/setup-flags"
     fi
     say "building"
     make -C "$build" -s -j"$jobs" all

@@ -4,7 +4,6 @@
 #include "common/pi_type.h"
 
 #include <stddef.h>
-#include <strings.h>
 
 static const struct pi_type_info types[PI_TYPE_COUNT] = {
     [PI_TYPE_F32] = {"F32", 1, 4, false},      [PI_TYPE_F16] = {"F16", 1, 2, false},
@@ -28,17 +27,6 @@ const char *pi_type_name(uint32_t type)
     const struct pi_type_info *t = pi_type_info(type);
 
     return t != NULL ? t->name : "?";
-}
-
-bool pi_type_from_name(const char *name, enum pi_type *out)
-{
-    for (uint32_t t = 0; t < PI_TYPE_COUNT; t++) {
-        if (types[t].name != NULL && strcasecmp(types[t].name, name) == 0) {
-            *out = (enum pi_type)t;
-            return true;
-        }
-    }
-    return false;
 }
 
 bool pi_type_row_bytes(enum pi_type type, uint64_t n, uint64_t *bytes_out)

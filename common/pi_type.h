@@ -44,9 +44,6 @@ const struct pi_type_info *pi_type_info(uint32_t type);
 /* "Q8_0", or "type 99" style text for unknown numbers is the caller's job: "?" then. */
 const char *pi_type_name(uint32_t type);
 
-/* Type of a name, case-insensitive ("f16", "Q4_0"); false when there is none. */
-bool pi_type_from_name(const char *name, enum pi_type *out);
-
 /* Bytes of a row of n elements; false when n is no multiple of the block or the product
  * overflows. */
 bool pi_type_row_bytes(enum pi_type type, uint64_t n, uint64_t *bytes_out);

@@ -124,28 +124,6 @@ static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tenso
     }
 }
 
-enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out,
-                         struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-    const struct pi_cpu *cpu = NULL;
-    float *step = NULL;
-    uint64_t begin = row - row % COLUMN_STEP,
-             end = begin + COLUMN_STEP < t->n_rows ? begin + COLUMN_STEP : t->n_rows;
-
-    PI_TRY(pi_cpu_select(&cpu, err));
-    if (!t->transpose) {
-        read_plain(cpu, t, row, row + 1, out);
-        goto out;
-    }
-    PI_ALLOC(step, (size_t)((end - begin) * t->n_cols), err);
-    read_transposed(cpu, t, begin, end, step);
-    memcpy(out, step + (row - begin) * t->n_cols, (size_t)t->n_cols * sizeof(float));
-out:
-    free(step);
-    return rc;
-}
-
 /* ---- types ---- */
 
 static enum pi_type choose_type(const struct pi_plan_tensor *t, const struct pi_write_options *opt)

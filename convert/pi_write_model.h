@@ -66,8 +66,4 @@ enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_optio
 enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt,
                            struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
-/* Row row of the target as F32 (n_cols), read from the source. A transposed tensor costs a pass over the source's column. */
-enum pi_code pi_plan_row(const struct pi_plan_tensor *t, uint64_t row, float *out,
-                         struct pi_err *err) PI_MUST_CHECK;
-
 #endif

@@ -125,18 +125,16 @@ static enum pi_code load_placement(const char *path, const struct pi_run_options
                                    struct pi_loaded *l, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct pi_gguf g = {0};
 
-    PI_TRY(pi_artifact_open(path, PI_ARTIFACT_PLACEMENT, PI_PLACEMENT_VERSION, &g, err));
-    PI_TRY(pi_artifact_check_model(&g, o->model, &l->model.lineage, &l->model.fingerprint, err));
     PI_TRY(pi_placement_load(path, &l->place, err));
     l->has_place = true;
+    PI_TRY(pi_placement_check_model(&l->place, path, o->model, &l->model.lineage,
+                                    &l->model.fingerprint, err));
     if (l->place.n_layer != l->model.shape.n_layer || l->place.n_ff != l->model.shape.n_ff)
         PI_FAIL(err, PI_E_MISMATCH, "%s: %u layers of %u neurons, the model has %u of %u", path,
                 (unsigned)l->place.n_layer, (unsigned)l->place.n_ff,
                 (unsigned)l->model.shape.n_layer, (unsigned)l->model.shape.n_ff);
 out:
-    pi_gguf_close(&g);
     return rc;
 }
 
