@@ -88,6 +88,7 @@ build_all() {
         say "configuring for ${archs:+GPU architectures }${archs:-the CPU only}"
         # shellcheck disable=SC2086
         (cd "$build" && "$top/configure" -q "$@" ${CONFIGURE_FLAGS-})
+        [ ! -f "$build/setup-flags" ] || make -C "$build" -s clean # make does not know that flags changed
         printf '%s\n' "$wanted" >"$build/setup-flags"
     fi
     say "building"

@@ -102,6 +102,18 @@ check "$(grep -q '^placement:$' "$tmp/out" && grep -q 'hot: 160' "$tmp/out"; ech
 make_artifact predictor "$tmp/m.gguf" "$tmp/pred.gguf" perfect
 works 'dump of a predictor' pi-convert --dump "$tmp/pred.gguf"
 check "$(grep -q '^predictor:$' "$tmp/out" && grep -q 'width: ' "$tmp/out"; echo $?)" 'its layers are listed'
+head -c 600 "$abs_top_srcdir/datasets/demo-text/heldout.txt" >"$tmp/text"
+works 'a profile' pi-profile -q "$tmp/m.gguf" --data "$tmp/text" -o "$tmp/prof.gguf"
+works 'dump of a profile' pi-convert --dump "$tmp/prof.gguf"
+grep -q '^profile:$' "$tmp/out" && [ "$(grep -c '{density: 0\.' "$tmp/out")" = 3 ]
+check $? 'its layers are listed, too'
+for kind in profile predictor placement; do
+    make_artifact newer $kind "$tmp/m.gguf" "$tmp/new.gguf"
+    fails 5 "$kind format 2.0, this program knows up to 1.0" "dump of a $kind of the next format" pi-convert --dump "$tmp/new.gguf"
+done
+make_artifact flip "$tmp/prof.gguf" "$tmp/flip.gguf" -100
+fails 3 'flip.gguf: tensor blk.2.*another program edited it$' 'dump of a damaged profile' pi-convert --dump "$tmp/flip.gguf"
+fails 2 'no other option' 'dump with an output' pi-convert --dump "$tmp/m.gguf" -o "$tmp/x.gguf"
 fails 3 'GGUF' 'dump of something else' pi-convert --dump "$src/config.json"
 pi-convert --dump "$tmp/m.gguf" >/dev/full 2>"$tmp/err"
 check "$([ $? = 7 ]; echo $?)" 'dump to a full device'
