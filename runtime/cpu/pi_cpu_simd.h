@@ -17,7 +17,8 @@
 #define NV     (PI_BLOCK / W) /* vectors of a block */
 #define ROWS   4              /* rows computed side by side */
 #define INLINE static inline __attribute__((always_inline)) TARGET
-/* Bytes of a picked row that are asked for while the rows before it are computed: until the hardware's own prefetcher has seen where it leads. */
+/* Bytes of a row that are asked for while the rows before it are computed: until the hardware's own prefetcher has seen where it leads. Four rows side
+ * by side are four streams, which it finds anew in each row: measured on Zen 3, rows of 408 bytes, decoding was 1.2 times as fast for it. */
 #define PREFETCH_BYTES 512
 
 /* W elements of a plain row from element at; the first n of them, the others 0. */
@@ -201,20 +202,31 @@ INLINE const char *row_at(const void *base, size_t stride, uint32_t i)
     return (const char *)base + stride * i;
 }
 
-INLINE void prefetch_rows(const void *base, size_t stride, const uint32_t *ids, size_t offset)
+/* Asks for bytes [from, to) of a row, or as many of them as PREFETCH_BYTES says. */
+INLINE void prefetch_row(const char *row, size_t from, size_t to)
 {
-    size_t left = stride > offset ? stride - offset : 0,
-           n = left < PREFETCH_BYTES ? left : PREFETCH_BYTES;
+    size_t end = to - from < PREFETCH_BYTES ? to : from + PREFETCH_BYTES;
 
-    for (int r = 0; r < ROWS; r++) {
-        const char *p = row_at(base, stride, ids[r]) + offset;
-
-        for (size_t i = 0; i < n; i += 64)
-            __builtin_prefetch(p + i, 0, 2);
-    }
+    for (size_t i = from; i < end; i += 64)
+        __builtin_prefetch(row + i, 0, 2);
 }
 
-/* DOT(rows, row, x, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is. */
+/* The next ROWS rows of a matrix; p: the first of them. */
+INLINE void prefetch_rows(const char *p, size_t stride, size_t row_bytes)
+{
+    for (uint32_t r = 0; r < ROWS; r++)
+        prefetch_row(p + r * stride, 0, row_bytes);
+}
+
+/* The next ROWS picked rows. */
+INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, size_t from,
+                         size_t to)
+{
+    for (uint32_t r = 0; r < ROWS; r++)
+        prefetch_row(row_at(base, stride, ids[r]), from, to);
+}
+
+/* DOT(rows, row, x, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is in a row. */
 #define KERNELS(T, DOT, AXPY, TO_F32, BYTES)                                                      \
     static TARGET void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows,             \
                                     const float *x, uint32_t n, float *out)                       \
@@ -223,6 +235,8 @@ INLINE void prefetch_rows(const void *base, size_t stride, const uint32_t *ids, 
         for (; n_rows - i >= ROWS; i += ROWS) {                                                   \
             const char *p = row_at(rows, stride, i);                                              \
             const void *row[ROWS] = {p, p + stride, p + 2 * stride, p + 3 * stride};              \
+            if (n_rows - i >= 2 * ROWS)                                                           \
+                prefetch_rows(p + ROWS * stride, stride, BYTES(n));                               \
             DOT(ROWS, row, x, n, out + i);                                                        \
         }                                                                                         \
         for (; i < n_rows; i++) {                                                                 \
@@ -239,7 +253,7 @@ INLINE void prefetch_rows(const void *base, size_t stride, const uint32_t *ids, 
                 row_at(base, stride, ids[i]), row_at(base, stride, ids[i + 1]),                   \
                 row_at(base, stride, ids[i + 2]), row_at(base, stride, ids[i + 3])};              \
             if (n_ids - i >= 2 * ROWS)                                                            \
-                prefetch_rows(base, stride, ids + i + ROWS, 0);                                   \
+                prefetch_ids(base, stride, ids + i + ROWS, 0, BYTES(n));                          \
             DOT(ROWS, row, x, n, out + i);                                                        \
         }                                                                                         \
         for (; i < n_ids; i++) {                                                                  \
@@ -257,7 +271,7 @@ INLINE void prefetch_rows(const void *base, size_t stride, const uint32_t *ids, 
                 row_at(base, stride, ids[i]), row_at(base, stride, ids[i + 1]),                   \
                 row_at(base, stride, ids[i + 2]), row_at(base, stride, ids[i + 3])};              \
             if (n_ids - i >= 2 * ROWS)                                                            \
-                prefetch_rows(base, stride, ids + i + ROWS, BYTES(begin));                        \
+                prefetch_ids(base, stride, ids + i + ROWS, BYTES(begin), BYTES(end));             \
             AXPY(ROWS, row, a + i, begin, end, y);                                                \
         }                                                                                         \
         for (; i < n_ids; i++) {                                                                  \
