@@ -200,11 +200,10 @@ static enum pi_code begin_trace(struct pi_engine *e, enum pi_phase phase, const 
     if (e->trace->mask_bytes != (sh->n_ff + 7u) / 8u)
         PI_FAIL(err, PI_E_RANGE, "trace masks of %zu bytes for %u neurons", e->trace->mask_bytes,
                 sh->n_ff);
-    if (e->s.truth == NULL) {
+    if (e->s.traced == NULL) /* may be there without truth, after a failure */
         PI_ALLOC(e->s.traced, n, err);
-        e->s.truth = pi_calloc_array(n, 1, err);
-        rc = e->s.truth == NULL ? PI_E_NOMEM : PI_OK;
-    }
+    if (e->s.truth == NULL)
+        PI_ALLOC(e->s.truth, n, err);
 out:
     return rc;
 }

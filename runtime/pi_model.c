@@ -6,6 +6,7 @@
 #include "runtime/pi_model.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_estimate.h"
 #include "common/pi_size.h"
 #include "runtime/cpu/pi_cpu.h"
 
@@ -311,14 +312,6 @@ void pi_model_close(struct pi_model *m)
     memset(m, 0, sizeof(*m));
 }
 
-/* The type of a transposed copy: never fewer bits than the original has. */
-static enum pi_type transposed_type(enum pi_type stored, uint32_t n_embd)
-{
-    if (stored == PI_TYPE_F32 || stored == PI_TYPE_F16 || stored == PI_TYPE_BF16)
-        return stored;
-    return n_embd % pi_type_info(PI_TYPE_Q8_0)->block_elems == 0 ? PI_TYPE_Q8_0 : PI_TYPE_F16;
-}
-
 /* Transposes one matrix in bands of 32 neurons, so that the F32 scratch stays small. scratch: (n_ff) + (32, n_embd) floats. */
 static void transpose_mat(const struct pi_mat *down, const struct pi_mat *to, uint8_t *data,
                           float *scratch)
@@ -353,8 +346,9 @@ static enum pi_code transpose_layer(struct pi_model *m, struct pi_layer_weights 
     struct pi_mat t = {.n_rows = w->down.n_cols, .n_cols = w->down.n_rows};
     uint64_t row_bytes, total;
     uint8_t *data;
+    enum pi_code rc;
 
-    t.type = transposed_type(w->down.type, t.n_cols);
+    t.type = pi_down_t_type(w->down.type, t.n_cols);
     if (!pi_type_row_bytes(t.type, t.n_cols, &row_bytes) ||
         !pi_size_mul(row_bytes, t.n_rows, &total) || !pi_size_add(*bytes, total, bytes))
         return pi_err_set(err, PI_E_RANGE, "size of the transposed down projections overflows");
@@ -367,9 +361,12 @@ static enum pi_code transpose_layer(struct pi_model *m, struct pi_layer_weights 
         return PI_E_NOMEM;
     }
     transpose_mat(&w->down, &t, data, scratch);
-    t.data = data;
-    w->down_t = t;
-    return model_own(m, data, err);
+    rc = model_own(m, data, err);
+    if (rc == PI_OK) {
+        t.data = data;
+        w->down_t = t;
+    }
+    return rc;
 }
 
 enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out, struct pi_err *err)

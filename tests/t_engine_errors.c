@@ -165,20 +165,56 @@ static void test_damaged_models(void)
         check_damage(&opt, opt_names[i], TINY_OMIT, PI_E_CORRUPT);
 }
 
-/* Whichever allocation fails: PI_E_NOMEM and nothing leaked (the sanitizer build looks). PI_TEST_ALLOC_FAIL counts through the whole
- * process, so each target lies behind the one before. */
-static void test_allocation_failures(void)
+static void one_step(struct rig *r, struct pi_engine *e, float logits[64])
+{
+    struct pi_batch b = {.n_tok = 1, .token = tokens, .pos = positions};
+
+    PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r->e), r->e);
+}
+
+/* Memory for a trace that runs out half-way. PI_TEST_ALLOC_FAIL counts through the whole process: returns its count, 0 before. */
+static uint32_t test_trace_memory(void)
+{
+    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT};
+    struct pi_batch b = {.n_tok = 1, .token = tokens, .pos = positions};
+    uint8_t masks[2][24];
+    struct pi_trace trace = {.mask_bytes = 12, .predicted = masks[0], .truth = masks[1]};
+    struct pi_engine *e;
+    float logits[64];
+    struct rig r;
+
+    rig_open(&r, &llama, 1);
+    e = engine(&r, &o);
+    pi_engine_trace(e, &trace);
+    (void)setenv("PI_TEST_ALLOC_FAIL", "3", 1); /* the second of the two masks */
+    FAILS(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r.e), PI_E_NOMEM, "192 x 1", r.e);
+    (void)unsetenv("PI_TEST_ALLOC_FAIL");
+    one_step(&r, e, logits);
+    pi_engine_destroy(e);
+    rig_close(&r);
+    return 3;
+}
+
+/* Whichever allocation fails: PI_E_NOMEM, nothing leaked or used after it was freed (the sanitizer build looks), and the engine that is made in
+ * the end computes what one without failures does. done: allocations counted so far; each target lies behind the one before. */
+static void test_allocation_failures(uint32_t done)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .n_ctx = 16, .n_seq = 1,
                                   .two_units = true};
     struct tiny t = llama;
     struct pi_engine *e;
     enum pi_code rc = PI_E_NOMEM;
-    uint32_t n_failed = 0, done = 0;
+    uint32_t n_failed = 0;
+    float before[64], after[64];
     char target[32];
     struct rig r;
 
     t.down_t = false;
+    rig_open(&r, &t, 1);
+    e = engine(&r, &(struct pi_engine_options){F32KV, .mode = PI_MODE_EXACT, .n_ctx = 16});
+    one_step(&r, e, before);
+    pi_engine_destroy(e);
+    rig_close(&r);
     rig_open(&r, &t, 1);
     r.layers[0].n_hot = 10;
     for (uint32_t k = 1; rc != PI_OK && k < 500; k++, done += k - 1) {
@@ -188,22 +224,27 @@ static void test_allocation_failures(void)
         rc = pi_engine_create(&r.m, NULL, &r.place, r.pool, &o, &e, &r.e);
         (void)unsetenv("PI_TEST_ALLOC_FAIL");
         n_failed += rc == PI_E_NOMEM && e == NULL;
-        if (rc == PI_OK)
+        if (rc == PI_OK) {
             EQ(n_failed, k - 1);
+            one_step(&r, e, after);
+        }
         pi_engine_destroy(e);
     }
     EQ(rc, PI_OK);
     OK(n_failed > 20);
+    OK(worst_f32(after, before, 64) < 1e-5);
     rig_close(&r);
 }
 
 int main(void)
 {
+    uint32_t n_allocs = test_trace_memory(); /* first: it knows the count */
+
     test_batch_errors();
     test_create_errors();
     test_memory();
     test_model_errors();
     test_damaged_models();
-    test_allocation_failures();
+    test_allocation_failures(n_allocs);
     return DONE();
 }
