@@ -25,8 +25,8 @@ struct gen {
     struct pi_verify *verify; /* or NULL */
     struct pi_tokens seq;     /* prompt and generated tokens */
     size_t n_prompt;
-    uint32_t n_most; /* tokens to generate at most */
-    float *logits;   /* (n_vocab) of the newest token */
+    uint32_t room, n_most; /* tokens that the context has room for; to generate at most */
+    float *logits;         /* (n_vocab) of the newest token */
     struct pi_text text;
     const char *finish; /* why it ended */
     uint32_t n_steps;   /* decode steps after the prompt */
@@ -132,7 +132,7 @@ static enum pi_code generate(struct gen *g, struct pi_err *err)
     enum pi_code rc = PI_OK;
     const double start = pi_now();
 
-    g->finish = g->o->n_given ? "length" : "context";
+    g->finish = g->n_most < g->room || g->o->n_given ? "length" : "context";
     for (uint32_t i = 0; i < g->n_most; i++) {
         int32_t token;
 
@@ -261,10 +261,10 @@ out:
 static enum pi_code start(struct gen *g, const struct pi_prompt *p, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const uint32_t room = g->l->n_ctx - (uint32_t)p->tokens.n; /* pi_generate_check() */
 
     g->n_prompt = p->tokens.n;
-    g->n_most = g->o->n_given ? g->o->n_predict : g->o->verify ? 0 : room;
+    g->room = g->l->n_ctx - (uint32_t)p->tokens.n; /* pi_generate_check() */
+    g->n_most = g->o->n_given ? g->o->n_predict : g->o->verify ? 0 : g->room;
     for (size_t i = 0; i < p->tokens.n; i++)
         PI_TRY(pi_tokens_push(&g->seq, p->tokens.ids[i], err));
     PI_ALLOC(g->logits, g->l->model.shape.n_vocab, err);

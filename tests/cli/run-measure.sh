@@ -50,6 +50,8 @@ for c in llama-relu opt-pre; do
     make_artifact predictor "$m" "$tmp/blind" blind
     works "$c: a blind predictor" pi-run -q -m "$m" --predictor "$tmp/blind" --kv f32 --json --verify -p "$once" \
         --masks "$tmp/masks"
+    [ "$(value finish "$tmp/out")" = length ]
+    check $? "$c: no text was asked for: finish is length, not context"
     [ "$(value missed "$tmp/out")" = 1.0 ] && [ "$(value wasted "$tmp/out")" = 0.0 ] && less 1e-4 "$(value kl "$tmp/out")" &&
         [ "$(value tokens "$tmp/out")" = '[]' ] && [ "$(u32 0 "$tmp/masks")" = 24 ]
     check $? "$c: misses everything, over the prompt's 24 positions"
