@@ -88,7 +88,8 @@ struct pi_trace {
 /* NULL: none. Borrowed. In a layer that runs without predictor predicted = truth. With a trace batches of decode must hold one token. */
 void pi_engine_trace(struct pi_engine *e, struct pi_trace *trace);
 
-/* What decode steps have read since the engine was made or the figures were last taken. */
+/* What decode steps have read since the engine was made or the figures were last taken: rows of matrices, for each token that used them, though the
+ * tokens of a batch share them. Vectors (norms, biases), the KV cache and the full gate that a trace adds are not counted. */
 struct pi_engine_stats {
     uint64_t tokens;
     uint64_t weights_attn, weights_ffn, weights_pred, weights_other; /* weights (elements) read */

@@ -22,7 +22,7 @@ struct pi_perplexity {
 };
 
 /* Feeds n tokens to sequence 0 from position pos on, in decode steps of one token (stepwise) or in prompt chunks, and hands each token's logits to row
- * in order. Engines must take prompt chunks of min(n, 512) tokens. */
+ * in order. */
 typedef enum pi_code (*pi_logits_fn)(void *ctx, uint32_t i, const float *logits,
                                      struct pi_err *err);
 enum pi_code pi_eval_feed(struct pi_engine *e, const struct pi_model *m, const int32_t *tokens,

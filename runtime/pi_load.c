@@ -4,7 +4,6 @@
 
 #include "common/pi_estimate.h"
 #include "common/pi_profile.h"
-#include "runtime/pi_blas.h"
 #include "runtime/pi_gpu.h"
 #include "runtime/pi_place_fit.h"
 
@@ -350,7 +349,6 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         PI_TRY(fit_placement(o, log, l, pred, eo.kv_type, err));
     PI_TRY(transpose(log, o, l, err));
     PI_TRY(make_pool(o, log, l, err));
-    PI_TRY(pi_blas_init(err));
     PI_TRY(pi_engine_create(&l->model, pred, l->two_units ? &l->place : NULL, l->pool, &eo,
                             &l->engine, err));
     if (o->verify) {
@@ -359,7 +357,6 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
     }
     describe(o, log, l);
-
 out:
     return rc;
 }

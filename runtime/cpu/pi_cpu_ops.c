@@ -60,7 +60,7 @@ void pi_softmax(float *x, uint32_t n)
     double sum = 0.0;
 
     for (uint32_t i = 0; i < n; i++)
-        max = fmaxf(max, x[i]);
+        max = x[i] > max ? x[i] : max; /* fmaxf() is a call */
     for (uint32_t i = 0; i < n; i++) {
         x[i] = expf(x[i] - max);
         sum += (double)x[i];
