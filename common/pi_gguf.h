@@ -45,6 +45,9 @@ enum pi_gguf_vtype {
     PI_GGUF_F64 = 12
 };
 
+/* Bytes of one value of a scalar type (enum pi_gguf_vtype); 0 for strings, arrays and unknown types. */
+uint32_t pi_gguf_scalar_bytes(uint32_t type);
+
 /* Bytes that need not be terminated and may hold anything. */
 struct pi_str {
     const char *p;

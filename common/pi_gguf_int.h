@@ -1,4 +1,4 @@
-/* pi_gguf_int.h - what reader and writer of GGUF files share; private to common/pi_gguf*.c */
+/* pi_gguf_int.h - what reader and writer of GGUF files share; private to common/ */
 #ifndef PI_GGUF_INT_H
 #define PI_GGUF_INT_H
 
@@ -11,9 +11,6 @@
  * pass by a little. */
 #define PI_GGUF_MAX_KEY  65535
 #define PI_GGUF_MAX_NAME 255
-
-/* Bytes of one value of a scalar type; 0 for strings, arrays and unknown types. */
-uint32_t pi_gguf_scalar_bytes(uint32_t type);
 
 static inline uint32_t pi_load_u32(const uint8_t *p)
 {

@@ -55,6 +55,8 @@ void pi_progress_at(struct pi_progress *p, uint64_t done)
     if (p->total == 0 || done == 0) {
         (void)fprintf(stderr, "\r\033[K%s: %llu", p->what, (unsigned long long)done);
     } else {
+        if (done > p->total)
+            done = p->total;
         write_duration(eta, sizeof(eta), gone * (double)(p->total - done) / (double)done);
         (void)fprintf(stderr, "\r\033[K%s: %3.0f %%  %llu of %llu  %s left", p->what,
                       100.0 * (double)done / (double)p->total, (unsigned long long)done,

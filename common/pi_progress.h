@@ -26,7 +26,7 @@ bool pi_progress_wanted(bool quiet);
 /* Seconds of a monotonic clock. */
 double pi_now(void);
 
-/* SIGINT and SIGTERM set a flag from now on; a second signal ends the process at once. */
+/* SIGINT and SIGTERM set a flag from now on; a second one of its kind ends the process at once. */
 void pi_interrupt_install(void);
 bool pi_interrupted(void);
 /* PI_E_INTERRUPTED once the flag is set: long loops forward it, so that outputs are dropped cleanly. */

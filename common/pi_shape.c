@@ -58,6 +58,34 @@ bool pi_activation_from_name(const char *name, enum pi_activation *out)
     return false;
 }
 
+enum pi_code pi_activation_parse(const char *text, enum pi_activation *act_out,
+                                 float *threshold_out, struct pi_err *err)
+{
+    size_t n = strcspn(text, ":");
+    enum pi_activation act;
+    float threshold;
+    char name[32], *end;
+
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : 0), text);
+    if (!pi_activation_from_name(name, &act))
+        return pi_err_set(err, PI_E_USAGE,
+                          "--hidden-act %.80s: must be one of relu, relu2, fatrelu:THRESHOLD, "
+                          "silu, gelu, gelu_tanh",
+                          text);
+    if (text[n] == ':') {
+        threshold = strtof(text + n + 1, &end);
+        if (act != PI_ACT_FATRELU || end == text + n + 1 || *end != '\0' ||
+            !(threshold >= 0.0f && threshold <= 1e6f))
+            return pi_err_set(
+                err, PI_E_USAGE,
+                "--hidden-act %.80s: a threshold from 0 to 1e6, of fatrelu alone, may follow the colon",
+                text);
+        *threshold_out = threshold;
+    }
+    *act_out = act;
+    return PI_OK;
+}
+
 bool pi_activation_has_zeros(enum pi_activation act)
 {
     return act == PI_ACT_RELU || act == PI_ACT_RELU2 || act == PI_ACT_FATRELU;
@@ -230,27 +258,17 @@ out:
 
 /* ---- activation ----------------------------------------------------------------------------- */
 
-/* --hidden-act's value: NAME or fatrelu:THRESHOLD. */
 static enum pi_code override_activation(const char *text, struct pi_shape *s, struct pi_err *err)
 {
-    const char *colon = strchr(text, ':');
-    size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
-    char name[32], *end;
+    float threshold = -1.0f;
+    enum pi_code rc = pi_activation_parse(text, &s->act, &threshold, err);
 
-    (void)snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name)), text);
-    if (n >= sizeof(name) || !pi_activation_from_name(name, &s->act))
-        return pi_err_set(err, PI_E_UNSUPPORTED, "activation %s is not supported", text);
-    if (s->act != PI_ACT_FATRELU)
-        return colon == NULL ? PI_OK
-                             : pi_err_set(err, PI_E_USAGE,
-                                          "activation %s: only fatrelu has a threshold", text);
-    if (colon == NULL)
+    if (rc != PI_OK || s->act != PI_ACT_FATRELU)
+        return rc;
+    if (threshold < 0.0f)
         return pi_err_set(err, PI_E_USAGE,
-                          "activation fatrelu needs its threshold, as in fatrelu:0.01");
-    s->act_threshold = strtof(colon + 1, &end);
-    if (end == colon + 1 || *end != '\0' || !isfinite(s->act_threshold) || s->act_threshold < 0.0f)
-        return pi_err_set(err, PI_E_USAGE, "activation %s: the threshold is no number from 0 on",
-                          text);
+                          "--hidden-act fatrelu needs its threshold, as in fatrelu:0.01");
+    s->act_threshold = threshold;
     return PI_OK;
 }
 

@@ -75,7 +75,7 @@ struct pi_shape {
  * (relu in PowerInfer's files, which start with PWRI), opt relu.
  *
  * PI_E_UNSUPPORTED for an architecture, activation or rotary scaling we do not have; PI_E_CORRUPT for values that
- * contradict each other or pass the limits above; PI_E_USAGE for a bad threshold in act_override. */
+ * contradict each other or pass the limits above; PI_E_USAGE for a bad act_override. */
 enum pi_code pi_shape_read(const struct pi_gguf *g, const char *act_override, struct pi_shape *out,
                            struct pi_err *err) PI_MUST_CHECK;
 
@@ -83,6 +83,11 @@ const char *pi_arch_name(enum pi_arch arch);
 const char *pi_activation_name(enum pi_activation act);
 /* Hugging Face's spellings too. */
 bool pi_activation_from_name(const char *name, enum pi_activation *out);
+
+/* --hidden-act's value: a name, of fatrelu with its threshold behind a colon ("fatrelu:0.01"); without one *threshold_out
+ * stays as it is. PI_E_USAGE. */
+enum pi_code pi_activation_parse(const char *text, enum pi_activation *act_out,
+                                 float *threshold_out, struct pi_err *err) PI_MUST_CHECK;
 
 /* True when the activation is exactly 0 for part of its inputs, so that sparse modes are lossless. */
 bool pi_activation_has_zeros(enum pi_activation act);

@@ -74,25 +74,6 @@ static void put_scalar(struct pi_yaml_out *y, enum pi_gguf_vtype type, const uin
     pi_yaml_key(y, "?");
 }
 
-static unsigned scalar_bytes(enum pi_gguf_vtype type)
-{
-    switch (type) {
-    case PI_GGUF_U16:
-    case PI_GGUF_I16:
-        return 2;
-    case PI_GGUF_U32:
-    case PI_GGUF_I32:
-    case PI_GGUF_F32:
-        return 4;
-    case PI_GGUF_U64:
-    case PI_GGUF_I64:
-    case PI_GGUF_F64:
-        return 8;
-    default:
-        return 1;
-    }
-}
-
 static void put_elements(struct pi_yaml_out *y, const struct pi_gguf_kv *kv, uint64_t n)
 {
     pi_yaml_list(y, true);
@@ -100,7 +81,7 @@ static void put_elements(struct pi_yaml_out *y, const struct pi_gguf_kv *kv, uin
         if (kv->elem == PI_GGUF_STR)
             pi_yaml_text(y, kv->strs[i].p, kv->strs[i].n);
         else
-            put_scalar(y, kv->elem, kv->data + i * scalar_bytes(kv->elem));
+            put_scalar(y, kv->elem, kv->data + i * pi_gguf_scalar_bytes(kv->elem));
     }
     pi_yaml_list_end(y);
 }

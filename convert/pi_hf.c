@@ -64,29 +64,6 @@ static enum pi_code read_arch(const struct rd *r, struct pi_hf_config *c, bool *
     return PI_OK;
 }
 
-/* --hidden-act's value: NAME, or fatrelu:THRESHOLD. */
-static enum pi_code override_activation(const char *text, struct pi_shape *s, float *threshold,
-                                        struct pi_err *err)
-{
-    const char *colon = strchr(text, ':');
-    char name[32], *end;
-
-    (void)snprintf(name, sizeof(name), "%.*s", (int)(colon != NULL ? colon - text : 31), text);
-    if (!pi_activation_from_name(name, &s->act))
-        return pi_err_set(err, PI_E_USAGE, "--hidden-act: activation \"%.80s\" is not supported",
-                          text);
-    if (colon == NULL)
-        return PI_OK;
-    *threshold = strtof(colon + 1, &end);
-    if (s->act != PI_ACT_FATRELU || end == colon + 1 || *end != '\0' ||
-        !(*threshold >= 0.0f && *threshold <= 1e6f))
-        return pi_err_set(
-            err, PI_E_USAGE,
-            "--hidden-act: \"%.80s\": a threshold from 0 on, of fatrelu alone, may follow the colon",
-            text);
-    return PI_OK;
-}
-
 static enum pi_code read_activation(const struct rd *r, const char *key, const char *fallback,
                                     const char *act_override, struct pi_hf_config *c,
                                     struct pi_err *err)
@@ -101,7 +78,7 @@ static enum pi_code read_activation(const struct rd *r, const char *key, const c
         PI_TRY(pi_json_f32(r->o, r->path, thresholds[i], 0.0, 1e6, &threshold, err));
     PI_TRY(pi_json_string(r->o, r->path, key, &name, err));
     if (act_override != NULL)
-        PI_TRY(override_activation(act_override, &c->shape, &threshold, err));
+        PI_TRY(pi_activation_parse(act_override, &c->shape.act, &threshold, err));
     else if (!pi_activation_from_name(name, &c->shape.act))
         PI_FAIL(err, PI_E_UNSUPPORTED, "%s: activation \"%.80s\" is not supported", r->path, name);
     if (c->shape.act == PI_ACT_FATRELU && threshold < 0.0f)

@@ -117,7 +117,7 @@ static void test_model_errors(void)
     pi_model_close(&m);
     pi_model_close(&m); /* twice is fine */
     mo.hidden_act = "no-such";
-    FAILS(pi_model_open(path, &mo, &m, &e), PI_E_UNSUPPORTED, "no-such", e);
+    FAILS(pi_model_open(path, &mo, &m, &e), PI_E_USAGE, "no-such", e);
 }
 
 static void check_damage(const struct tiny *base, const char *victim, int damage, int code)

@@ -49,7 +49,7 @@ fails 7 'nowhere' 'a model that is not there' pi-run -q -m "$tmp/nowhere.gguf" -
 fails 7 '' 'a folder as model' pi-run -q -m "$tmp" -p x
 fails 7 'nowhere' 'a predictor that is not there' pi-run -q -m "$m" -p x --predictor "$tmp/nowhere"
 fails 7 'nowhere' 'a folder for logits that is not there' pi-run -q -m "$m" -p x --logits "$tmp/nowhere/l"
-fails 4 'softplus' 'an activation we do not have' pi-run -q -m "$m" -p x --hidden-act softplus
+fails 2 'softplus: must be one of relu' 'an activation we do not have' pi-run -q -m "$m" -p x --hidden-act softplus
 
 works 'notices name the commands' pi-run -m "$m" -p x -n 1 -s 1
 grep -q 'no predictor: running exact; make one with: pi-profile .*llama-relu.gguf --data FILE, then pi-train-predictor' "$tmp/err"
