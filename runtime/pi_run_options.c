@@ -115,9 +115,8 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
     ADD(t, rows);
 }
 
-static void generation_rows(struct pi_run_options *o, struct pi_opt *t)
+static void prompt_rows(struct pi_run_options *o, struct pi_opt *t)
 {
-    struct pi_sampler_options *s = &o->sampler;
     const struct pi_opt rows[] = {
         {.name = "prompt",
          .letter = 'p',
@@ -140,6 +139,15 @@ static void generation_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_FLAG,
          .dest = &o->special,
          .help = "special tokens written out in the prompt become tokens"},
+    };
+
+    ADD(t, rows);
+}
+
+static void generation_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    struct pi_sampler_options *s = &o->sampler;
+    const struct pi_opt rows[] = {
         {.name = "predict",
          .letter = 'n',
          .kind = PI_OPT_U32,
@@ -358,6 +366,7 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
                                                .repeat_penalty = 1,
                                                .repeat_last_n = 64};
     model_rows(out, table);
+    prompt_rows(out, table);
     generation_rows(out, table);
     action_rows(out, table);
     prog.opts = table;
