@@ -59,58 +59,56 @@ static const char *operands[2];
 static struct pi_common_opts common;
 static struct pi_err e;
 
-/* Parses the words given, up to a NULL. */
-static enum pi_code parse(char *words[])
+/* Parses the words given, up to a NULL; they must be literals: what is parsed points to them. */
+static enum pi_code parse(const char *const words[])
 {
+    static char *argv[16]; /* the parser writes to no word */
     int argc = 0;
 
     memset(&v, 0, sizeof(v));
-    while (words[argc] != NULL)
-        argc++;
-    return pi_opt_parse(&prog, argc, words, operands, &common, &e);
+    for (; words[argc] != NULL && argc < 15; argc++)
+        memcpy(&argv[argc], &words[argc], sizeof(argv[0]));
+    argv[argc] = NULL;
+    return pi_opt_parse(&prog, argc, argv, operands, &common, &e);
 }
-#define ARGV(...) ((char *[]){(char[]){"pi-test"}, __VA_ARGS__, NULL})
-#define W(word)   ((char[]){word})
+#define ARGV(...) ((const char *const[]){"pi-test", __VA_ARGS__, NULL})
 
 static void test_kinds(void)
 {
-    PASSES(
-        parse(ARGV(W("-f"), W("-pa b"), W("-n"), W("7"), W("--temp=0.5"), W("--mode"), W("exact"))),
-        e);
+    PASSES(parse(ARGV("-f", "-pa b", "-n", "7", "--temp=0.5", "--mode", "exact")), e);
     OK(v.flag && v.given && v.n == 7 && v.temp == 0.5f && v.mode == 1);
     STREQ(v.text, "a b");
-    PASSES(parse(ARGV(W("--budget"), W("8G"), W("--seed"), W("18446744073709551615"), W("x"))), e);
+    PASSES(parse(ARGV("--budget", "8G", "--seed", "18446744073709551615", "x")), e);
     OK(v.bytes == (uint64_t)8 << 30 && v.seed == UINT64_MAX);
     STREQ(operands[0], "x");
     OK(operands[1] == NULL);
-    PASSES(parse(ARGV(W("--data"), W("a"), W("-"), W("--"), W("-f"))), e);
+    PASSES(parse(ARGV("--data", "a", "-", "--", "-f")), e);
     OK(v.files.n == 2 && strcmp(v.files.v[1], "-") == 0 && !v.flag);
     STREQ(operands[0], "-f");
-    PASSES(parse(ARGV(W("-p"), W("--log-json"))), e);
+    PASSES(parse(ARGV("-p", "--log-json")), e);
     OK(!common.log_json);
 }
 
 static void test_refusals(void)
 {
-    FAILS(parse(ARGV(W("--tmep"), W("1"))), PI_E_USAGE, "unknown option --tmep", e);
-    FAILS(parse(ARGV(W("-fx"))), PI_E_USAGE, "unknown option -fx", e);
-    FAILS(parse(ARGV(W("--flag=1"))), PI_E_USAGE, "--flag takes no value", e);
-    FAILS(parse(ARGV(W("--text"))), PI_E_USAGE, "--text needs a value (TEXT)", e);
-    FAILS(parse(ARGV(W("--data"), W("-f"))), PI_E_USAGE, "--data needs FILE...", e);
-    FAILS(parse(ARGV(W("a"), W("b"))), PI_E_USAGE, "unexpected argument 'b'", e);
-    FAILS(parse(ARGV(W("--mode"), W("fast"))), PI_E_USAGE, "must be one of dense|exact", e);
-    FAILS(parse(ARGV(W("--budget"), W("8"))), PI_E_USAGE, "--budget", e);
-    FAILS(parse(ARGV(W("-n"), W("0"))), PI_E_RANGE,
+    FAILS(parse(ARGV("--tmep", "1")), PI_E_USAGE, "unknown option --tmep", e);
+    FAILS(parse(ARGV("-fx")), PI_E_USAGE, "unknown option -fx", e);
+    FAILS(parse(ARGV("--flag=1")), PI_E_USAGE, "--flag takes no value", e);
+    FAILS(parse(ARGV("--text")), PI_E_USAGE, "--text needs a value (TEXT)", e);
+    FAILS(parse(ARGV("--data", "-f")), PI_E_USAGE, "--data needs FILE...", e);
+    FAILS(parse(ARGV("a", "b")), PI_E_USAGE, "unexpected argument 'b'", e);
+    FAILS(parse(ARGV("--mode", "fast")), PI_E_USAGE, "must be one of dense|exact", e);
+    FAILS(parse(ARGV("--budget", "8")), PI_E_USAGE, "--budget", e);
+    FAILS(parse(ARGV("-n", "0")), PI_E_RANGE,
           "--count 0: must be a whole number from 1 to 4294967295", e);
-    FAILS(parse(ARGV(W("-n"), W("4294967296"))), PI_E_RANGE, "from 1 to 4294967295", e);
-    FAILS(parse(ARGV(W("-n"), W("1x"))), PI_E_RANGE, "--count 1x", e);
-    FAILS(parse(ARGV(W("-n"), W(" 1"))), PI_E_RANGE, "--count  1", e);
-    FAILS(parse(ARGV(W("--seed"), W("18446744073709551616"))), PI_E_RANGE,
+    FAILS(parse(ARGV("-n", "4294967296")), PI_E_RANGE, "from 1 to 4294967295", e);
+    FAILS(parse(ARGV("-n", "1x")), PI_E_RANGE, "--count 1x", e);
+    FAILS(parse(ARGV("-n", " 1")), PI_E_RANGE, "--count  1", e);
+    FAILS(parse(ARGV("--seed", "18446744073709551616")), PI_E_RANGE,
           "from 0 to 18446744073709551615", e);
-    FAILS(parse(ARGV(W("--small"), W("9007199254740994"))), PI_E_RANGE,
-          "from 0 to 9007199254740992", e);
-    FAILS(parse(ARGV(W("--seed"), W("-1"))), PI_E_RANGE, "--seed -1", e);
-    FAILS(parse(ARGV(W("--temp"), W("nan"))), PI_E_RANGE, "must be a number from 0 to 100", e);
+    FAILS(parse(ARGV("--small", "9007199254740994")), PI_E_RANGE, "from 0 to 9007199254740992", e);
+    FAILS(parse(ARGV("--seed", "-1")), PI_E_RANGE, "--seed -1", e);
+    FAILS(parse(ARGV("--temp", "nan")), PI_E_RANGE, "must be a number from 0 to 100", e);
 }
 
 /* What fn writes to standard error, NUL-terminated. */
@@ -161,20 +159,20 @@ static void test_messages(void)
 {
     char line[2048];
 
-    FAILS(parse(ARGV(W("-n"), W("0"), W("--log-json"))), PI_E_RANGE, "--count 0", e);
+    FAILS(parse(ARGV("-n", "0", "--log-json")), PI_E_RANGE, "--count 0", e);
     OK(common.log_json);
     capture(line, sizeof(line), end_badly);
     STREQ(message_of(line), e.msg);
-    FAILS(parse(ARGV(W("-n"), W("0"), W("--"), W("--log-json"))), PI_E_RANGE, "--count 0", e);
+    FAILS(parse(ARGV("-n", "0", "--", "--log-json")), PI_E_RANGE, "--count 0", e);
     OK(!common.log_json);
     capture(line, sizeof(line), notice);
     STREQ(line, "pi-test: a?[2Jb?c?d?\xc3\xa4\n");
-    FAILS(parse(ARGV(W("--log-json"), W("--\xfe\xe4"))), PI_E_USAGE, "unknown option --??", e);
+    FAILS(parse(ARGV("--log-json", "--\xfe\xe4")), PI_E_USAGE, "unknown option --??", e);
     capture(line, sizeof(line), end_badly);
     STREQ(message_of(line), "unknown option --?? (--help lists them)");
     capture(line, sizeof(line), notice);
     STREQ(message_of(line), "a?[2Jb?c?d?\xc3\xa4");
-    PASSES(parse(ARGV(W("--quiet"))), e);
+    PASSES(parse(ARGV("--quiet")), e);
     capture(line, sizeof(line), notice);
     STREQ(line, "");
 }
