@@ -46,7 +46,7 @@ static void make_token(const struct make_job *j, uint32_t t, float *sum)
     struct pi_damage *m = j->m;
     const size_t d = m->d;
     const uint32_t sample = m->sample[t];
-    const float *x = j->s->x + sample * d;
+    const float *x = pi_trainset_block_x(j->s) + sample * d;
 
     memcpy(sum, j->s->residual + (size_t)j->s->residual_row[sample] * d, d * sizeof(*sum));
     for (size_t k = 0; j->b->down_bias != NULL && k < d; k++)

@@ -58,7 +58,7 @@ static void fill_rows(void *ctx, size_t begin, size_t end)
     for (size_t k = begin; k < end; k++) {
         const uint32_t sample = j->s->part[PI_PART_TRAIN][k];
         const uint8_t *mask = j->s->mask + sample * j->s->mask_bytes;
-        const float *x = j->s->x + (size_t)sample * j->s->d;
+        const float *x = pi_trainset_block_x(j->s) + (size_t)sample * j->s->d;
         uint8_t *code = j->l->code + k * j->l->ld;
 
         for (uint32_t i = 0; i < j->s->n_ff; i++)

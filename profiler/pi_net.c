@@ -81,55 +81,77 @@ void pi_svd_free(struct pi_svd *s)
     free(s->fc2);
     free(s->mean);
     free(s->bias);
+    free(s->rest);
     memset(s, 0, sizeof(*s));
 }
 
-static void add_mean(const struct pi_trainset *s, float *mean, double *sum)
+/* mean_out (d): of x (n, d) over the training part. */
+static enum pi_code mean_of(const struct pi_trainset *s, const float *x, float *mean_out,
+                            struct pi_err *err)
 {
+    enum pi_code rc = PI_OK;
     const uint32_t n = s->n_part[PI_PART_TRAIN];
+    double *sum = NULL;
 
+    PI_ALLOC(sum, s->d, err);
     for (uint32_t i = 0; i < n; i++) {
-        const float *x = s->x + (size_t)s->part[PI_PART_TRAIN][i] * s->d;
+        const float *row = x + (size_t)s->part[PI_PART_TRAIN][i] * s->d;
 
         for (uint32_t k = 0; k < s->d; k++)
-            sum[k] += (double)x[k];
+            sum[k] += (double)row[k];
     }
     for (uint32_t k = 0; k < s->d; k++)
-        mean[k] = (float)(sum[k] / n);
+        mean_out[k] = (float)(sum[k] / n);
+out:
+    free(sum);
+    return rc;
 }
 
-/* cov (d, d): covariance of the training part, ridge added. */
-static enum pi_code covariance(const struct pi_trainset *s, struct pi_pool *pool, float *mean,
-                               float *cov, struct pi_err *err)
+/* Rows [at, at + n) of the training part, less the mean. */
+static void centred(const struct pi_trainset *s, const float *x, const float *mean, uint32_t at,
+                    uint32_t n, float *out)
+{
+    for (uint32_t t = 0; t < n; t++) {
+        const float *row = x + (size_t)s->part[PI_PART_TRAIN][at + t] * s->d;
+
+        for (uint32_t k = 0; k < s->d; k++)
+            out[(size_t)t * s->d + k] = row[k] - mean[k];
+    }
+}
+
+/* out (d, d) = mean over the training part of (a - mean_a) (b - mean_b)^T */
+static enum pi_code covariance(const struct pi_trainset *s, struct pi_pool *pool, const float *a,
+                               const float *mean_a, const float *b, const float *mean_b, float *out,
+                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const uint32_t n = s->n_part[PI_PART_TRAIN], d = s->d;
-    float *chunk = NULL;
-    double *sum = NULL, trace = 0;
+    float *rows_a = NULL, *rows_b = NULL;
 
-    PI_ALLOC(chunk, (size_t)SCORE_CHUNK * d, err);
-    PI_ALLOC(sum, d, err);
-    add_mean(s, mean, sum);
+    PI_ALLOC(rows_a, (size_t)SCORE_CHUNK * d, err);
+    PI_ALLOC(rows_b, (size_t)SCORE_CHUNK * d, err);
     for (uint32_t i = 0; i < n; i += SCORE_CHUNK) {
         const uint32_t m = n - i < SCORE_CHUNK ? n - i : SCORE_CHUNK;
 
-        for (uint32_t t = 0; t < m; t++) {
-            const float *x = s->x + (size_t)s->part[PI_PART_TRAIN][i + t] * d;
-
-            for (uint32_t k = 0; k < d; k++)
-                chunk[(size_t)t * d + k] = x[k] - mean[k];
-        }
-        pi_blas_gemm(pool, true, false, d, d, m, 1.0f / (float)n, chunk, d, chunk, d,
-                     i == 0 ? 0.0f : 1.0f, cov, d);
+        centred(s, a, mean_a, i, m, rows_a);
+        centred(s, b, mean_b, i, m, rows_b);
+        pi_blas_gemm(pool, true, false, d, d, m, 1.0f / (float)n, rows_a, d, rows_b, d,
+                     i == 0 ? 0.0f : 1.0f, out, d);
     }
+out:
+    free(rows_a);
+    free(rows_b);
+    return rc;
+}
+
+static void add_ridge(float *cov, uint32_t d)
+{
+    double trace = 0;
+
     for (uint32_t k = 0; k < d; k++)
         trace += (double)cov[(size_t)k * d + k];
     for (uint32_t k = 0; k < d; k++)
         cov[(size_t)k * d + k] += RIDGE * (float)(trace / d) + 1e-20f;
-out:
-    free(chunk);
-    free(sum);
-    return rc;
 }
 
 /* cov becomes its Cholesky factor L, lower in row-major order, zeros above. */
@@ -179,16 +201,89 @@ out:
     return rc;
 }
 
-/* bias = W m + b */
-static void bias_at_mean(const float *gate, const float *gate_bias, struct pi_svd *v)
+/* bias = W mean + b */
+static void bias_at_mean(const float *gate, const float *gate_bias, const float *mean,
+                         struct pi_svd *v)
 {
     for (uint32_t i = 0; i < v->n_ff; i++) {
         double sum = gate_bias != NULL ? (double)gate_bias[i] : 0.0;
 
         for (uint32_t k = 0; k < v->d; k++)
-            sum += (double)gate[(size_t)i * v->d + k] * (double)v->mean[k];
+            sum += (double)gate[(size_t)i * v->d + k] * (double)mean[k];
         v->bias[i] = (float)sum;
     }
+}
+
+/* What decomposing takes beside its results. */
+struct svd_job {
+    const struct pi_trainset *s;
+    const float *gate;
+    struct pi_pool *pool;
+    float *root;   /* (d, d) L */
+    float *other;  /* (d, d): covariances of what the block sees, when that is something else */
+    float *mean_y; /* (d) of what the block sees */
+    float *wl;     /* (n_ff, d): W L, or W E[y x^T] L^-T */
+};
+
+/* rest_i = variance of W_i y - what the explained part has of it */
+static void unexplained(const struct svd_job *j, const float *wc, struct pi_svd *v)
+{
+    for (size_t i = 0; i < v->n_ff; i++) {
+        double all = 0, explained = 0;
+
+        for (size_t k = 0; k < v->d; k++) {
+            all += (double)wc[i * v->d + k] * (double)j->gate[i * v->d + k];
+            explained += (double)j->wl[i * v->d + k] * (double)j->wl[i * v->d + k];
+        }
+        v->rest[i] = (float)fmax(0.0, all - explained);
+    }
+}
+
+static enum pi_code guess_block(const struct svd_job *j, struct pi_svd *v, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_trainset *s = j->s;
+    const size_t d = v->d, n_ff = v->n_ff;
+    float *wc = NULL;
+
+    PI_ALLOC(wc, n_ff * d, err);
+    PI_TRY(covariance(s, j->pool, s->block_x, j->mean_y, s->x, v->mean, j->other, err));
+    /* X L^T = E[y x^T], solved from the right */
+    cblas_strsm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (int)d, (int)d,
+                1.0f, j->root, (int)d, j->other, (int)d);
+    pi_blas_gemm(j->pool, false, false, n_ff, d, d, 1.0f, j->gate, d, j->other, d, 0.0f, j->wl, d);
+    PI_TRY(covariance(s, j->pool, s->block_x, j->mean_y, s->block_x, j->mean_y, j->other, err));
+    pi_blas_gemm(j->pool, false, false, n_ff, d, d, 1.0f, j->gate, d, j->other, d, 0.0f, wc, d);
+    unexplained(j, wc, v);
+out:
+    free(wc);
+    return rc;
+}
+
+static enum pi_code decompose(const struct svd_job *j, struct pi_svd *v, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_trainset *s = j->s;
+    const size_t d = v->d, n_ff = v->n_ff;
+
+    PI_TRY(mean_of(s, s->x, v->mean, err));
+    PI_TRY(mean_of(s, pi_trainset_block_x(s), j->mean_y, err));
+    PI_TRY(covariance(s, j->pool, s->x, v->mean, s->x, v->mean, j->root, err));
+    add_ridge(j->root, v->d);
+    PI_TRY(factor(j->root, v->d, err));
+    if (s->block_x != NULL)
+        PI_TRY(guess_block(j, v, err));
+    else
+        pi_blas_gemm(j->pool, false, false, n_ff, d, d, 1.0f, j->gate, d, j->root, d, 0.0f, j->wl,
+                     d);
+    pi_blas_gemm(j->pool, true, false, d, d, n_ff, 1.0f, j->wl, d, j->wl, d, 0.0f, v->fc1, d);
+    PI_TRY(eigen(v->fc1, v->d, v->value, err));
+    pi_blas_gemm(j->pool, false, true, n_ff, d, d, 1.0f, j->wl, d, v->fc1, d, 0.0f, v->fc2, d);
+    /* fc1 L = V^T, solved from the right */
+    cblas_strsm(CblasRowMajor, CblasRight, CblasLower, CblasNoTrans, CblasNonUnit, (int)d, (int)d,
+                1.0f, j->root, (int)d, v->fc1, (int)d);
+out:
+    return rc;
 }
 
 enum pi_code pi_svd_make(const struct pi_trainset *s, const float *gate, const float *gate_bias,
@@ -197,7 +292,7 @@ enum pi_code pi_svd_make(const struct pi_trainset *s, const float *gate, const f
     enum pi_code rc = PI_OK;
     const size_t d = s->d, n_ff = s->n_ff;
     struct pi_svd v = {.d = s->d, .n_ff = s->n_ff};
-    float *root = NULL, *wl = NULL;
+    struct svd_job j = {.s = s, .gate = gate, .pool = pool};
 
     if (d > 32768)
         PI_FAIL(err, PI_E_RANGE, "inputs of %zu values are more than LAPACK's work space can index",
@@ -207,24 +302,21 @@ enum pi_code pi_svd_make(const struct pi_trainset *s, const float *gate, const f
     PI_ALLOC(v.fc2, n_ff * d, err);
     PI_ALLOC(v.mean, d, err);
     PI_ALLOC(v.bias, n_ff, err);
-    PI_ALLOC(root, d * d, err);
-    PI_ALLOC(wl, n_ff * d, err);
-    PI_TRY(covariance(s, pool, v.mean, root, err));
-    PI_TRY(factor(root, s->d, err));
-    pi_blas_gemm(pool, false, false, n_ff, d, d, 1.0f, gate, d, root, d, 0.0f, wl, d);
-    pi_blas_gemm(pool, true, false, d, d, n_ff, 1.0f, wl, d, wl, d, 0.0f, v.fc1, d);
-    PI_TRY(eigen(v.fc1, s->d, v.value, err));
-    pi_blas_gemm(pool, false, true, n_ff, d, d, 1.0f, wl, d, v.fc1, d, 0.0f, v.fc2, d);
-    /* fc1 L = V^T, solved from the right */
-    cblas_strsm(CblasRowMajor, CblasRight, CblasLower, CblasNoTrans, CblasNonUnit, (int)d, (int)d,
-                1.0f, root, (int)d, v.fc1, (int)d);
-    bias_at_mean(gate, gate_bias, &v);
+    PI_ALLOC(v.rest, n_ff, err);
+    PI_ALLOC(j.root, d * d, err);
+    PI_ALLOC(j.other, s->block_x != NULL ? d * d : 0, err);
+    PI_ALLOC(j.mean_y, d, err);
+    PI_ALLOC(j.wl, n_ff * d, err);
+    PI_TRY(decompose(&j, &v, err));
+    bias_at_mean(gate, gate_bias, j.mean_y, &v);
     *out = v;
     memset(&v, 0, sizeof(v));
 out:
     pi_svd_free(&v);
-    free(root);
-    free(wl);
+    free(j.root);
+    free(j.other);
+    free(j.mean_y);
+    free(j.wl);
     return rc;
 }
 
@@ -238,7 +330,8 @@ static double left_out(const struct pi_svd *s, uint32_t i, uint32_t r)
         all += (double)row[k] * (double)row[k];
         rest += k >= r ? (double)row[k] * (double)row[k] : 0.0;
     }
-    return rest + 1e-4 * all; /* a perfect approximation still has finite odds */
+    return rest + (double)s->rest[i] +
+           1e-4 * all; /* a perfect approximation still has finite odds */
 }
 
 static void fill_row(const struct pi_svd *s, uint32_t i, const float *at_mean, bool relu,

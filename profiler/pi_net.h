@@ -4,7 +4,8 @@
  * The start is the best approximation of the layer's own gate of a given rank: of all matrices A of rank r, A = fc2 fc1 minimises
  * E |W (x - m) - A (x - m)|^2 over the layer's inputs x with mean m and covariance C. With C = L L^T (Cholesky) and the
  * eigenvectors V_r of the r largest eigenvalues of M = L^T W^T W L:  fc2 = W L V_r,  fc1 = V_r^T L^-1
- * (truncated SVD of W L; any root of C gives the same product). One decomposition serves all ranks.
+ * (truncated SVD of W L; any root of C gives the same product). One decomposition serves all ranks. Where the predictor sees something else, x, than the
+ * block, y, the same with W E[(y - m_y) (x - m)^T] L^-T in place of W L: the best linear guess of rank r.
  * Rows are then divided by the standard deviation of what the approximation leaves out, which makes z a log-odds of the neuron's sign.
  */
 #ifndef PI_NET_H
@@ -38,7 +39,8 @@ struct pi_svd {
     float *fc1;   /* (d, d): all rows of V^T L^-1 */
     float *fc2;   /* (n_ff, d): all columns of W L V */
     float *mean;  /* (d) of the inputs */
-    float *bias;  /* (n_ff) W m + b: what the neuron gets at the mean */
+    float *bias;  /* (n_ff) W m + b: what the neuron gets at the mean of the block's inputs */
+    float *rest;  /* (n_ff) variance that no linear guess explains; 0 where the predictor sees what the block sees */
 };
 
 /* gate (n_ff, d) F32 row by row, gate_bias (n_ff) or NULL; over the training part of s. PI_E_SELFCHECK when LAPACK fails. */

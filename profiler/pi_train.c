@@ -290,6 +290,13 @@ out:
     return rc;
 }
 
+static void free_job(struct layer_job *j)
+{
+    pi_svd_free(&j->svd);
+    pi_damage_free(&j->damage);
+    pi_labels_free(&j->labels);
+}
+
 enum pi_code pi_train_layer(const struct pi_trainset *s, const struct pi_train_layer_in *in,
                             const struct pi_train_options *o, struct pi_pool *pool,
                             struct pi_trained_layer *out, struct pi_err *err)
@@ -309,9 +316,26 @@ enum pi_code pi_train_layer(const struct pi_trainset *s, const struct pi_train_l
     memset(&l, 0, sizeof(l));
 out:
     pi_trained_layer_free(&l);
-    pi_svd_free(&j.svd);
-    pi_damage_free(&j.damage);
-    pi_labels_free(&j.labels);
+    free_job(&j);
+    return rc;
+}
+
+enum pi_code pi_train_brief(const struct pi_trainset *s, const struct pi_train_layer_in *in,
+                            const struct pi_train_options *o, struct pi_pool *pool, uint32_t r,
+                            struct pi_found *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct layer_job j = {.s = s, .in = in, .o = o, .pool = pool};
+    struct pi_net net = {0};
+    float threshold[PI_CURVE_POINTS];
+
+    PI_TRY(init_job(&j, err));
+    PI_TRY(make_net(&j, r, (o->steps + TRIAL_PART - 1) / TRIAL_PART, &net, err));
+    PI_TRY(pi_calibrate_row(&net, s, pool, o->recall, threshold, err));
+    PI_TRY(pi_calibrate_count(&net, s, PI_PART_TEST, pool, threshold, 1, out, err));
+out:
+    pi_net_free(&net);
+    free_job(&j);
     return rc;
 }
 
@@ -428,9 +452,15 @@ static enum pi_code train_one(const struct pi_model *m, const struct pi_profile 
                                    .max_damage = o->max_damage / p->n_layer,
                                    .seed = o->seed + layer};
 
-    PI_TRY(pi_trainset_load(p, m, layer, pool, &s, err));
+    PI_TRY(pi_trainset_load(p, m, layer, o->look_ahead, pool, &s, err));
     PI_TRY(load_block(m, layer, &w, &in.block, err));
     PI_TRY(pi_train_layer(&s, &in, o, pool, out, err));
+    if (o->compare && layer > 0 && out->width > 0) {
+        pi_trainset_free(&s);
+        PI_TRY(pi_trainset_load(p, m, layer, !o->look_ahead, pool, &s, err));
+        PI_TRY(pi_train_brief(&s, &in, o, pool, out->width, &out->other, err));
+        out->compared = true;
+    }
 out:
     pi_trainset_free(&s);
     free(w.gate);

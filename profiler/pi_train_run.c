@@ -72,6 +72,11 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
          .kind = PI_OPT_FLAG,
          .dest = &o->relu,
          .help = "a ReLU between a predictor's two layers"},
+        {.name = "look-ahead",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->look_ahead,
+         .help =
+             "predict from the layer before's attention output, so that the\nprediction is there before the layer begins"},
         {.name = "hidden-act",
          .kind = PI_OPT_STRING,
          .dest = &o->hidden_act,
@@ -219,17 +224,17 @@ static enum pi_code save(const struct pi_train_run_options *o, const struct pi_m
     PI_ALLOC(p.layers, sh->n_layer, err);
     for (uint32_t i = 0; i < sh->n_layer; i++)
         if (pi_trained_layer_kept(&l[i]))
-            p.layers[i] =
-                (struct pi_predictor_layer){.width = l[i].width,
-                                            .input = PI_PRED_IN_FFN_NORMED,
-                                            .relu = o->relu,
-                                            .threshold = shown(&l[i])->threshold,
-                                            .fc1 = l[i].fc1,
-                                            .fc2 = l[i].fc2,
-                                            .bias = l[i].bias,
-                                            .recall = (float)shown(&l[i])->on_test.recall,
-                                            .precision = (float)shown(&l[i])->on_test.precision,
-                                            .density = (float)shown(&l[i])->on_test.density};
+            p.layers[i] = (struct pi_predictor_layer){
+                .width = l[i].width,
+                .input = o->look_ahead && i > 0 ? PI_PRED_IN_PREV_ATTN : PI_PRED_IN_FFN_NORMED,
+                .relu = o->relu,
+                .threshold = shown(&l[i])->threshold,
+                .fc1 = l[i].fc1,
+                .fc2 = l[i].fc2,
+                .bias = l[i].bias,
+                .recall = (float)shown(&l[i])->on_test.recall,
+                .precision = (float)shown(&l[i])->on_test.precision,
+                .density = (float)shown(&l[i])->on_test.density};
     PI_TRY(pi_predictor_save(path, &p, err));
     pi_notice(&pi_train_program, &o->common, "wrote %s", path);
 out:
@@ -275,6 +280,8 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
                                         .steps = o->steps,
                                         .seed = o->seed,
                                         .relu = o->relu,
+                                        .look_ahead = o->look_ahead,
+                                        .compare = o->common.verbose,
                                         .type = o->type_given ? types[o->type]
                                                               : pi_train_default_type(m)};
 
@@ -285,6 +292,12 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
     for (uint32_t i = 0; i < m->shape.n_layer; i++)
         if (!pi_trained_layer_kept(&l[i]))
             say_dropped(o, &l[i], i);
+    for (uint32_t i = 0; i < m->shape.n_layer; i++)
+        if (l[i].compared)
+            pi_notice(&pi_train_program, &o->common,
+                      "layer %u, width %u, %s, a quarter of the steps: recall %.4f at density %.4f",
+                      i, l[i].width, o->look_ahead ? "its own input" : "looking ahead",
+                      l[i].other.recall, l[i].other.density);
     if (o->json)
         PI_TRY(print_json(m, l, err));
     else

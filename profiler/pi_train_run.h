@@ -16,7 +16,7 @@ struct pi_train_run_options {
     uint32_t steps, n_threads;
     uint64_t seed;
     int type; /* index into f16|q8_0|f32 */
-    bool type_given, relu, json;
+    bool type_given, relu, look_ahead, json;
     struct pi_common_opts common;
 };
 

@@ -111,8 +111,25 @@ static void norm_rows(void *ctx, size_t begin, size_t end)
     }
 }
 
+/* x becomes what the layer before held when its attention was done; what the block sees moves to block_x. */
+static enum pi_code look_back(const struct pi_profile *p, uint32_t layer, struct pi_trainset *s,
+                              struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    float *x = NULL;
+    uint8_t *mask = NULL;
+
+    PI_TRY(pi_profile_samples(p, layer - 1, &x, &mask, err));
+    s->block_x = s->x;
+    s->x = x;
+out:
+    free(mask);
+    return rc;
+}
+
 enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model *m, uint32_t layer,
-                              struct pi_pool *pool, struct pi_trainset *out, struct pi_err *err)
+                              bool look_ahead, struct pi_pool *pool, struct pi_trainset *out,
+                              struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct norm_job j = {.sh = &m->shape, .w = &m->layers[layer]};
@@ -130,6 +147,8 @@ enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model 
     PI_TRY(pi_trainset_keep_residuals(&s, err));
     j.x = s.x;
     pi_pool_for(pool, s.n, 64, norm_rows, &j);
+    if (look_ahead && layer > 0)
+        PI_TRY(look_back(p, layer, &s, err));
     *out = s;
     memset(&s, 0, sizeof(s));
 out:
@@ -140,6 +159,7 @@ out:
 void pi_trainset_free(struct pi_trainset *s)
 {
     free(s->x);
+    free(s->block_x);
     free(s->mask);
     for (int p = 0; p < PI_PART_COUNT; p++)
         free(s->part[p]);

@@ -281,6 +281,45 @@ static void test_svd(const struct layer *l, const struct pi_trainset *s, struct 
     pi_svd_free(&v);
 }
 
+/* Seeing the block's own input by another way gives the same guess; seeing half of it leaves variance unexplained. */
+static void test_look_ahead(const struct layer *l, struct pi_trainset *s, struct pi_pool *pool)
+{
+    struct pi_svd a = {0}, b = {0};
+    double all = 0, worst = 0, rest = 0;
+
+    PASSES(pi_svd_make(s, l->gate, l->bias, pool, &a, &e), e);
+    s->block_x = malloc(sizeof(float) * N * D);
+    memcpy(s->block_x, s->x, sizeof(float) * N * D);
+    PASSES(pi_svd_make(s, l->gate, l->bias, pool, &b, &e), e);
+    for (int i = 0; i < N_FF; i++)
+        for (int k = 0; k < D; k++) {
+            double x = 0, y = 0;
+
+            for (int c = 0; c < D; c++) {
+                x += (double)a.fc2[i * D + c] * (double)a.fc1[c * D + k];
+                y += (double)b.fc2[i * D + c] * (double)b.fc1[c * D + k];
+            }
+            all = fmax(all, fabs(x));
+            worst = fmax(worst, fabs(x - y));
+        }
+    NEAR(worst / all, 0, 0.01); /* the ridge */
+    for (int i = 0; i < N_FF; i++)
+        worst = fmax(worst, fabs((double)a.bias[i] - (double)b.bias[i]));
+    NEAR(worst / all, 0, 0.01);
+    pi_svd_free(&b);
+    for (int i = 0; i < N * D; i++)
+        s->x[i] += i % 2 == 0 ? 100 * normal() : 0;
+    PASSES(pi_svd_make(s, l->gate, l->bias, pool, &b, &e), e);
+    for (int i = 0; i < N_FF; i++)
+        rest += (double)b.rest[i];
+    OK(rest > 0.2 * (double)a.value[0] && a.rest[0] == 0.0f);
+    memcpy(s->x, s->block_x, sizeof(float) * N * D);
+    free(s->block_x);
+    s->block_x = NULL;
+    pi_svd_free(&a);
+    pi_svd_free(&b);
+}
+
 /* ---- thresholds and damage ---- */
 
 static void test_calibrate(const struct layer *l, const struct pi_trainset *s, struct pi_pool *pool)
@@ -509,6 +548,7 @@ int main(void)
     test_place();
     test_gradient();
     test_svd(&l, &s, pool);
+    test_look_ahead(&l, &s, pool);
     test_calibrate(&l, &s, pool);
     test_damage(&l, &s, pool);
     test_choose();

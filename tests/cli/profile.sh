@@ -45,6 +45,10 @@ for c in llama-relu opt-pre; do
         awk -F'[:,]' '{ if ($2 < 0.6) bad = 1 } END { exit bad }'
     check $? "$c: recall is reached in every kept layer"
     works "$c: run with that" pi-run -q -m "$tmp/$c.gguf" -p x -n 4 --json --mode predicted --predictor "$tmp/loose"
+    works "$c: looking ahead" pi-train-predictor "$tmp/$c.gguf" --steps 8 --recall 0.6 --max-damage 1 --max-params 1 --look-ahead --relu --verbose -o "$tmp/ahead"
+    grep -q 'layer 1, width [0-9]*, its own input' "$tmp/err"
+    check $? "$c: both inputs are reported"
+    works "$c: run with that, too" pi-run -q -m "$tmp/$c.gguf" -p x -n 4 --json --mode predicted --predictor "$tmp/ahead"
     no_litter "$c"
 done
 
