@@ -323,12 +323,16 @@ static enum pi_code check_layer(const struct reader *r, const struct pi_shape *s
         {"ffn_gate", s->n_embd, s->n_ff}, {"ffn_up", s->n_embd, s->n_ff},
         {"ffn_down", s->n_ff, s->n_embd}, {"ffn_down_t", s->n_embd, s->n_ff},
     };
-    char name[64];
+    char name[64], other[64];
 
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         (void)snprintf(name, sizeof(name), "blk.%u.%s.weight", layer, want[i].name);
         PI_TRY(check_matrix(r, name, want[i].n_cols, want[i].n_rows));
     }
+    (void)snprintf(other, sizeof(other), "blk.%u.ffn_down.weight", layer);
+    if (pi_gguf_find_tensor(r->g, name) != NULL && pi_gguf_find_tensor(r->g, other) != NULL)
+        PI_FAIL(r->err, PI_E_CORRUPT, "%s: both %s and %s: which of them counts is not said",
+                r->g->map.path, other, name);
 out:
     return rc;
 }

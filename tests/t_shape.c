@@ -19,6 +19,7 @@ struct model {
     bool sparse;                           /* PWRI */
     uint64_t embd_rows, up_rows, pos_rows; /* shapes of tensors; 0: absent */
     uint32_t n_tokens;
+    bool two_downs; /* blk.1.ffn_down and blk.1.ffn_down_t */
 };
 
 static uint32_t n_keys;
@@ -102,6 +103,10 @@ static void add_tensors(const struct model *m)
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
         if (t[i].rows > 0)
             gb_tensor(&b, t[i].name, 2, (const uint64_t[]){64, t[i].rows}, PI_TYPE_F32, 0);
+    if (m->two_downs) {
+        gb_tensor(&b, "blk.1.ffn_down.weight", 2, (const uint64_t[]){96, 64}, PI_TYPE_F32, 0);
+        gb_tensor(&b, "blk.1.ffn_down_t.weight", 2, (const uint64_t[]){64, 96}, PI_TYPE_F32, 0);
+    }
 }
 
 static enum pi_code read_as(const struct model *m, const char *act, struct pi_shape *s)
@@ -111,7 +116,7 @@ static enum pi_code read_as(const struct model *m, const char *act, struct pi_sh
 
     memset(&e, 0, sizeof(e));
     n_keys = 0;
-    gb_head(&b, 3, (m->embd_rows > 0) + (m->up_rows > 0) + (m->pos_rows > 0), 0);
+    gb_head(&b, 3, (m->embd_rows > 0) + (m->up_rows > 0) + (m->pos_rows > 0) + 2 * m->two_downs, 0);
     if (m->sparse)
         memcpy(b.p, "PWRI", 4);
     add_keys(m);
@@ -300,6 +305,10 @@ static void test_tensors(void)
           "blk.1.ffn_up.weight is 64 x 95 x 1 x 1, the keys say 64 x 96", e);
     m.up_rows = 96;
     PASSES(read_as(&m, NULL, &s), e);
+    m = llama;
+    m.two_downs = true;
+    FAILS(read_as(&m, NULL, &s), PI_E_CORRUPT,
+          "both blk.1.ffn_down.weight and blk.1.ffn_down_t.weight", e);
     m = opt;
     m.pos_rows = 2;
     FAILS(read_as(&m, NULL, &s), PI_E_CORRUPT, "position_embd.weight has 2 rows", e);
