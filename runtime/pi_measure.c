@@ -90,8 +90,8 @@ static enum pi_code report(const struct pi_run_options *o, const struct pi_perpl
     char line[256];
 
     if (o->json) {
-        j = json_pack("{s:f, s:f, s:I, s:s}", "perplexity", p->perplexity, "nll_per_token",
-                      p->nll_per_token, "tokens", (json_int_t)p->n_scored, "mode",
+        j = json_pack("{s:o, s:f, s:I, s:s}", "perplexity", pi_json_number(p->perplexity),
+                      "nll_per_token", p->nll_per_token, "tokens", (json_int_t)p->n_scored, "mode",
                       pi_mode_name(mode));
         return pi_json_print(v != NULL ? pi_json_add_verify(j, v) : j, err);
     }

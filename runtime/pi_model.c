@@ -389,15 +389,16 @@ out:
     return rc;
 }
 
+/* Comparisons are such that a NaN stays one: weights that are no numbers must show, not pass for neurons that never fire. */
 float pi_activate(const struct pi_shape *s, float x)
 {
     switch (s->act) {
     case PI_ACT_RELU:
-        return x > 0.0f ? x : 0.0f;
+        return x <= 0.0f ? 0.0f : x;
     case PI_ACT_RELU2:
-        return x > 0.0f ? x * x : 0.0f;
+        return x <= 0.0f ? 0.0f : x * x;
     case PI_ACT_FATRELU:
-        return x > s->act_threshold ? x : 0.0f;
+        return x <= s->act_threshold ? 0.0f : x;
     case PI_ACT_SILU:
         return x / (1.0f + expf(-x));
     case PI_ACT_GELU:
@@ -420,7 +421,7 @@ void pi_activate_n(const struct pi_shape *s, float *x, size_t n)
 
     if (s->act == PI_ACT_RELU || s->act == PI_ACT_FATRELU) {
         for (size_t i = 0; i < n; i++)
-            x[i] = x[i] > threshold ? x[i] : 0.0f;
+            x[i] = x[i] <= threshold ? 0.0f : x[i];
     } else {
         for (size_t i = 0; i < n; i++)
             x[i] = pi_activate(s, x[i]);

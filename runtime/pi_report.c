@@ -3,6 +3,7 @@
 #include "runtime/pi_report.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,11 @@ json_t *pi_json_tokens(const int32_t *ids, size_t n)
             a = NULL;
         }
     return a;
+}
+
+json_t *pi_json_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
 }
 
 enum pi_code pi_json_print(json_t *o, struct pi_err *err)

@@ -14,7 +14,9 @@
 
 /* A JSON array of ids, NULL without memory. */
 json_t *pi_json_tokens(const int32_t *ids, size_t n);
-/* Prints an object on one line and releases it; NULL (no memory, or a number that JSON lacks) is PI_E_NOMEM. */
+/* x, or null where JSON lacks the number (infinite, or none); NULL without memory. */
+json_t *pi_json_number(double x);
+/* Prints an object on one line and releases it; NULL (no memory) is PI_E_NOMEM. */
 enum pi_code pi_json_print(json_t *o, struct pi_err *err) PI_MUST_CHECK;
 /* PI_E_IO when what went to standard output could not be written. */
 enum pi_code pi_stdout_check(struct pi_err *err) PI_MUST_CHECK;

@@ -7,7 +7,8 @@
  *   make_artifact predictor M.gguf OUT half    like perfect, for every other layer
  *   make_artifact newer KIND M.gguf OUT        a major version ahead of ours
  *   make_artifact flip FILE OUT OFFSET         one bit flipped; a negative offset counts from the end
- *   make_artifact cut FILE OUT BYTES           the first BYTES; negative: all but the last */
+ *   make_artifact cut FILE OUT BYTES           the first BYTES; negative: all but the last
+ *   make_artifact fill FILE OUT TENSOR VALUE   all of an F32 tensor set to VALUE; its checksum stays as it was */
 #include "config.h"
 
 #include "common/pi_alloc.h"
@@ -165,6 +166,32 @@ static void damage(const char *what, const char *in, const char *out, long long 
     free(text);
 }
 
+static void fill(const char *in, const char *out, const char *name, float value)
+{
+    struct pi_err e = {0};
+    struct pi_gguf g = {0};
+    const struct pi_gguf_tensor *t;
+    FILE *f;
+    size_t at;
+
+    must(pi_gguf_open(in, 0, &g, &e), &e);
+    t = pi_gguf_find_tensor(&g, name);
+    f = fopen(out, "wb");
+    if (t == NULL || t->type != PI_TYPE_F32 || f == NULL)
+        exit(1);
+    at = (size_t)(t->data - g.map.data);
+    if (fwrite(g.map.data, 1, at, f) != at)
+        exit(1);
+    for (uint64_t i = 0; i < t->bytes; i += sizeof(value))
+        if (fwrite(&value, sizeof(value), 1, f) != 1)
+            exit(1);
+    at += t->bytes;
+    if (fwrite(g.map.data + at, 1, g.map.size - at, f) != g.map.size - at ||
+        fclose(f) != 0)
+        exit(1);
+    pi_gguf_close(&g);
+}
+
 int main(int argc, char **argv)
 {
     struct pi_err e = {0};
@@ -174,6 +201,10 @@ int main(int argc, char **argv)
 
     if (strcmp(what, "flip") == 0 || strcmp(what, "cut") == 0) {
         damage(what, argv[2], argv[3], strtoll(argv[4], NULL, 10));
+        return 0;
+    }
+    if (argc == 6 && strcmp(argv[1], "fill") == 0) {
+        fill(argv[2], argv[3], argv[4], strtof(argv[5], NULL));
         return 0;
     }
     if (strcmp(what, "placement") != 0 && strcmp(what, "predictor") != 0 &&

@@ -87,4 +87,16 @@ for c in llama-relu opt-pre; do
     compare_reference greedy "$ref/$c" 0 2e-5 <"$tmp/out" >"$tmp/tap"
     number "$tmp/tap"
 done
+
+# Weights that are no numbers show, also where the activation would have hidden them; a perplexity past what a double holds is null.
+model llama-relu
+m=$tmp/llama-relu.gguf
+for mode in dense exact; do
+    make_artifact fill "$m" "$tmp/nan.gguf" blk.0.ffn_gate.weight nan
+    fails 9 'logits.*finite' "$mode: a gate that is not a number" pi-run -q --no-check -m "$tmp/nan.gguf" --mode $mode -p x -n 2
+done
+make_artifact fill "$m" "$tmp/large.gguf" output_norm.weight 60000
+works 'a perplexity beyond bounds' pi-run -q --no-check -m "$tmp/large.gguf" --perplexity "$tmp/short" --window 64 --json
+[ "$(value perplexity "$tmp/out")" = null ] && less 1000 "$(value nll_per_token "$tmp/out")"
+check $? 'is null, beside its logarithm'
 echo "1..$n"
