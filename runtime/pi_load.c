@@ -196,7 +196,9 @@ static enum pi_code decide_device(const struct pi_run_options *o, const struct p
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
-    if (o->device == PI_DEVICE_CPU)
+    /* A budget of nothing is the CPU alone, whatever was placed. */
+    if (o->device == PI_DEVICE_CPU ||
+        (o->device == PI_DEVICE_AUTO && o->vram_given && o->vram_budget == 0))
         goto out;
     if (o->device == PI_DEVICE_GPU)
         PI_TRY(no_gpu(o, err));

@@ -84,10 +84,15 @@ done
 grep 'hot sets were cut' "$tmp/err" | sed 's/^/# /'
 grep -q 'hot sets were cut' "$tmp/err"
 check $? "a smaller budget cuts the hot sets (${budget}K)"
-pi-run -q -m "$m" --device cpu -p x -n 4 --temp 0 --kv f32 2>/dev/null | cmp -s - "$tmp/out"
+pi-run -q -m "$m" --device cpu -p x -n 4 --temp 0 --kv f32 >"$tmp/text" 2>/dev/null
+cmp -s "$tmp/text" "$tmp/out"
 check $? 'and gives the same text'
 fails 6 'vram-budget 1K.*need' 'a budget below the fixed part' \
     pi-run -q -m "$m" --placement "$tmp/place" --device cpu+cpu --vram-budget 1K -p x -n 1
+
+pi-run -q -m "$m" --placement "$tmp/place" --vram-budget 0G -p x -n 4 --temp 0 --kv f32 2>"$tmp/err" | cmp -s - "$tmp/text"
+check $? 'a budget of nothing is the CPU alone'
+works 'and needs no placement' pi-run -q -m "$tmp/f16.gguf" --vram-budget 0G -p x -n 1
 
 # Memory that runs out, anywhere: status 6 and one line. It does not run out for ever: the last runs work.
 i=1
