@@ -3,6 +3,7 @@
 #include "common/pi_file.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +25,19 @@
 
 /* ---- input ---------------------------------------------------------------------------------- */
 
-/* Opens a file for reading without ever waiting for the other end of a FIFO. */
+/* Opens a file for reading; regular_only: without ever waiting for the other end of a FIFO. */
 static enum pi_code open_input(const char *path, bool regular_only, int *fd_out, struct stat *st,
                                struct pi_err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | (regular_only ? O_NONBLOCK : 0));
+    enum pi_code rc;
+    int fd;
 
+    do { /* a FIFO lets us wait, and a signal may ask to stop meanwhile */
+        rc = pi_interrupt_check(err);
+        if (rc != PI_OK)
+            return rc;
+        fd = open(path, O_RDONLY | O_CLOEXEC | (regular_only ? O_NONBLOCK : 0));
+    } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return pi_err_set(err, PI_E_IO, "cannot open %s: %s", path, strerror(errno));
     if (fstat(fd, st) != 0) {
@@ -131,8 +139,10 @@ static enum pi_code read_fd(int fd, struct text *t, struct pi_err *err)
 
     PI_ALLOC(chunk, READ_CHUNK, err);
     for (;;) {
-        ssize_t got = read(fd, chunk, READ_CHUNK);
+        ssize_t got;
 
+        PI_TRY(pi_interrupt_check(err));
+        got = read(fd, chunk, READ_CHUNK);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -160,6 +170,7 @@ static enum pi_code gunzip(const struct text *in, struct text *out, struct pi_er
         return pi_err_set(err, PI_E_NOMEM, "cannot unpack %s: not enough memory", in->path);
     PI_ALLOC(chunk, READ_CHUNK, err);
     while (at < in->n || z.avail_in > 0) {
+        PI_TRY(pi_interrupt_check(err));
         if (z.avail_in == 0) {
             z.avail_in = (uInt)(in->n - at < READ_CHUNK ? in->n - at : READ_CHUNK);
             z.next_in = (Bytef *)(in->p + at);
@@ -328,6 +339,21 @@ static enum pi_code open_folder(struct pi_out *o, struct pi_err *err)
     return o->dir_fd >= 0 ? PI_OK : io_error(o, "write", errno, err);
 }
 
+bool pi_file_same(const char *a, const char *b)
+{
+    struct stat sa, sb;
+
+    return a != NULL && b != NULL && stat(a, &sa) == 0 && stat(b, &sb) == 0 &&
+           sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+enum pi_code pi_out_check_input(const char *out, const char *in, struct pi_err *err)
+{
+    if (!pi_file_same(out, in))
+        return PI_OK;
+    return pi_err_set(err, PI_E_USAGE, "%s is read as well: writing would replace it", out);
+}
+
 enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -343,9 +369,14 @@ enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *e
         goto out;
     }
     PI_TRY(open_folder(o, err));
+    errno = 0;
     /* rename() would replace a device or a FIFO by a file: nobody wants that. */
     if (fstatat(o->dir_fd, o->base, &st, 0) == 0 && !S_ISREG(st.st_mode))
         PI_FAIL(err, PI_E_IO, "cannot write %s: it exists and is no regular file", path);
+    if (errno == ENAMETOOLONG) { /* rename() would say so when all the work is done */
+        rc = io_error(o, "write", errno, err);
+        goto out;
+    }
     PI_TRY(open_unnamed_or_named(o, err));
     *out = o;
     o = NULL;

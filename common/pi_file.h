@@ -38,6 +38,12 @@ void pi_map_close(struct pi_map *map);
 enum pi_code pi_file_read_all(const char *path, bool gunzip, size_t max_bytes, char **text_out,
                               size_t *n_out, struct pi_err *err) PI_MUST_CHECK;
 
+/* Two paths of one file that is there: links and other spellings count. NULL is no file. */
+bool pi_file_same(const char *a, const char *b);
+
+/* PI_E_USAGE where writing out would replace the input in; either may be NULL. */
+enum pi_code pi_out_check_input(const char *out, const char *in, struct pi_err *err) PI_MUST_CHECK;
+
 struct pi_out; /* an output file under construction; owned by who opened it */
 
 enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *err) PI_MUST_CHECK;

@@ -208,19 +208,11 @@ out:
     return rc;
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    struct stat sa, sb;
-
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
-           sa.st_ino == sb.st_ino;
-}
-
 /* A GGUF source may be replaced by its conversion; a checkpoint's file may not. */
 static enum pi_code check_output(const struct conversion *c, struct pi_err *err)
 {
     for (size_t i = 0; i < c->src.n_maps; i++)
-        if (same_file(c->src.maps[i].path, c->opt->output))
+        if (pi_file_same(c->src.maps[i].path, c->opt->output))
             return pi_err_set(err, PI_E_USAGE, "%s is part of the source", c->opt->output);
     return PI_OK;
 }

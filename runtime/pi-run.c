@@ -1,6 +1,7 @@
 /* pi-run: generates text with a model, or measures it. */
 #include "config.h"
 
+#include "common/pi_file.h"
 #include "common/pi_progress.h"
 #include "runtime/pi_generate.h"
 #include "runtime/pi_load.h"
@@ -10,6 +11,20 @@
 
 #include <signal.h>
 
+static enum pi_code check_outputs(const struct pi_run_options *o, struct pi_err *err)
+{
+    const char *const inputs[] = {o->model,     o->profile, o->predictor,
+                                  o->placement, o->file,    o->perplexity};
+    enum pi_code rc = PI_OK;
+
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        PI_TRY(pi_out_check_input(o->logits, inputs[i], err));
+        PI_TRY(pi_out_check_input(o->masks, inputs[i], err));
+    }
+out:
+    return rc;
+}
+
 static enum pi_code run_model(const struct pi_run_options *o, const struct pi_run_log *log,
                               struct pi_err *err)
 {
@@ -17,6 +32,7 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
     struct pi_loaded l = {0};
     struct pi_prompt p = {0};
 
+    PI_TRY(check_outputs(o, err));
     if (o->perplexity == NULL)
         PI_TRY(pi_prompt_read(o, &p, err));
     pi_interrupt_install();

@@ -164,21 +164,36 @@ static enum pi_code report(const struct session *s, const char *path, struct pi_
     return s->opt->json ? pi_plan_json(&s->plan, stdout, err) : PI_OK;
 }
 
+static enum pi_code check_output(const struct session *s, const char *path, struct pi_err *err)
+{
+    const char *const inputs[] = {
+        s->model_path, s->has_profile ? s->profile.file.map.path : NULL,
+        s->has_predictor ? s->predictor.file.map.path : NULL,
+        s->opt->hardware != NULL ? s->opt->hardware : HARDWARE_FILE};
+    enum pi_code rc = PI_OK;
+
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
+        PI_TRY(pi_out_check_input(path, inputs[i], err));
+out:
+    return rc;
+}
+
 static enum pi_code place_model(struct session *s, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
-    PI_TRY(open_model(s, err));
-    PI_TRY(find_artifacts(s, err));
-    PI_TRY(find_hardware(s, err));
-    PI_TRY(plan(s, err));
     path = s->opt->output != NULL ? pi_strndup(s->opt->output, strlen(s->opt->output), err)
                                   : pi_path_artifact(s->model_path, "placement", err);
     if (path == NULL) {
         rc = PI_E_NOMEM;
         goto out;
     }
+    PI_TRY(open_model(s, err));
+    PI_TRY(find_artifacts(s, err));
+    PI_TRY(check_output(s, path, err));
+    PI_TRY(find_hardware(s, err));
+    PI_TRY(plan(s, err));
     PI_TRY(pi_placement_save(path, &s->plan.place, err));
     PI_TRY(report(s, path, err));
 out:
@@ -200,6 +215,7 @@ enum pi_code pi_place(const struct pi_program *prog, const struct pi_common_opts
             err, PI_E_USAGE,
             "--vram-budget is missing: bytes of VRAM the run may use, as in 8G; 0G for the CPU alone");
     if (opt->probe != NULL) {
+        PI_TRY(pi_out_check_input(opt->probe, model_path, err));
         PI_TRY(probe(&s, err));
         PI_TRY(pi_hardware_save(opt->probe, &s.hw, err));
         pi_notice(prog, common, "wrote %s: %s, %u threads, %.1f GB/s; %u GPU%s", opt->probe,

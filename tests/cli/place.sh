@@ -54,4 +54,11 @@ check $? 'a model that fits is placed on the GPU, where -o says'
 pi-place --probe-hardware probed.yaml 2>err && grep -q '^pi_hardware: 1' probed.yaml && grep -q 'GB/s' err &&
     pi-place "$m" --vram-budget 0G --hardware probed.yaml -q >out
 check $? 'the probed machine is one that loads'
+
+cp "$m" kept.gguf
+fails 2 'is read as well' 'over the model' pi-place "$m" --vram-budget 0G --hardware probed.yaml -q -o "$m"
+fails 2 'is read as well' 'a probe over the model' pi-place "$m" --vram-budget 0G --probe-hardware "$m" -q
+fails 2 'probed.yaml is read as well' 'over the hardware' pi-place "$m" --vram-budget 0G --hardware probed.yaml -q -o probed.yaml
+cmp -s "$m" kept.gguf
+check $? 'the model is as it was'
 echo "1..$n"

@@ -112,6 +112,21 @@ check $? "every fifth allocation up to $i fails cleanly$bad"
 # Outputs that cannot be made leave nothing behind.
 mkdir "$tmp/dir"
 fails 7 'dir' 'logits over a folder' pi-run -q -m "$m" -p x --logits "$tmp/dir"
+long=$(printf '%0300d' 0)
+fails 7 'File name too long' 'a name no file can have, before the run' pi-run -q -m "$m" -p x -n 1 --verify --masks "$tmp/$long"
+cp "$m" "$tmp/kept"
+ln -s "$m" "$tmp/link"
+fails 2 'is read as well' 'logits over the model' pi-run -q -m "$m" -p x --logits "$tmp/link"
+fails 2 'is read as well' 'masks over the model' pi-run -q -m "$m" -p x -n 1 --verify --masks "$m"
+cmp -s "$m" "$tmp/kept"
+check $? 'the model is as it was'
+mkfifo "$tmp/fifo"
+env pi-run -q -m "$m" --perplexity "$tmp/fifo" 2>"$tmp/err" &
+while kill -0 $! && ! grep -q llama-relu.gguf "/proc/$!/maps"; do :; done 2>/dev/null # by then it has asked for signals
+sleep 0.1
+kill -TERM $!
+wait $!
+check "$([ $? = 130 ] && grep -q interrupted "$tmp/err"; echo $?)" 'an interrupt ends the wait at a FIFO'
 fails 3 '' 'perplexity of broken JSON lines' sh -c "printf '{\"text\": 1\\n' >'$tmp/t'; pi-run -q -m '$m' --perplexity '$tmp/t'; exit \$?"
 printf '' >"$tmp/t"
 fails 2 'too short' 'perplexity of nothing' pi-run -q -m "$m" --perplexity "$tmp/t"
