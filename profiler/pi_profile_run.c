@@ -38,10 +38,8 @@ static enum pi_code check_options(const struct pi_profile_options *o, struct pi_
     return PI_OK;
 }
 
-enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_options *o,
-                                      struct pi_err *err)
+static size_t first_rows(struct pi_profile_options *o, struct pi_opt *t)
 {
-    const char *operands[2];
     const struct pi_opt rows[] = {
         {.name = "data",
          .kind = PI_OPT_LIST,
@@ -77,6 +75,15 @@ enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_o
          .dest = &o->counts,
          .arg = "FILE",
          .help = "also write the counts as little-endian int32 [layers, neurons]"},
+    };
+
+    memcpy(t, rows, sizeof(rows));
+    return sizeof(rows) / sizeof(rows[0]);
+}
+
+static size_t other_rows(struct pi_profile_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
         {.name = "merge",
          .kind = PI_OPT_LIST,
          .dest = &o->merge,
@@ -113,8 +120,17 @@ enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_o
          .kind = PI_OPT_FLAG,
          .dest = &o->json,
          .help = "the report as one JSON object"},
-        {.name = NULL},
     };
+
+    memcpy(t, rows, sizeof(rows));
+    return sizeof(rows) / sizeof(rows[0]);
+}
+
+enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_options *o,
+                                      struct pi_err *err)
+{
+    const char *operands[2];
+    struct pi_opt rows[24] = {0}; /* ends with a zeroed row */
     struct pi_program prog = pi_profile_program;
     enum pi_code rc;
 
@@ -122,6 +138,7 @@ enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_o
     o->n_samples = DEFAULT_SAMPLES;
     o->max_sample_bytes = DEFAULT_SAMPLE_BYTES;
     o->seed = 1;
+    (void)other_rows(o, rows + first_rows(o, rows));
     prog.opts = rows;
     rc = pi_opt_parse(&prog, argc, argv, operands, &o->common, err);
     if (rc != PI_OK || o->common.help || o->common.version)

@@ -23,10 +23,8 @@ const struct pi_program pi_train_program = {
     .max_operands = 1,
 };
 
-enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_options *o,
-                                    struct pi_err *err)
+static size_t first_rows(struct pi_train_run_options *o, struct pi_opt *t)
 {
-    const char *operands[2];
     const struct pi_opt rows[] = {
         {.name = "profile",
          .kind = PI_OPT_STRING,
@@ -72,6 +70,15 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
          .kind = PI_OPT_FLAG,
          .dest = &o->relu,
          .help = "a ReLU between a predictor's two layers"},
+    };
+
+    memcpy(t, rows, sizeof(rows));
+    return sizeof(rows) / sizeof(rows[0]);
+}
+
+static size_t other_rows(struct pi_train_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
         {.name = "look-ahead",
          .kind = PI_OPT_FLAG,
          .dest = &o->look_ahead,
@@ -108,8 +115,17 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
          .kind = PI_OPT_FLAG,
          .dest = &o->json,
          .help = "the report as one JSON object"},
-        {.name = NULL},
     };
+
+    memcpy(t, rows, sizeof(rows));
+    return sizeof(rows) / sizeof(rows[0]);
+}
+
+enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_options *o,
+                                    struct pi_err *err)
+{
+    const char *operands[2];
+    struct pi_opt rows[24] = {0}; /* ends with a zeroed row */
     struct pi_program prog = pi_train_program;
     enum pi_code rc;
 
@@ -119,6 +135,7 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
     o->max_damage = 0.003f;
     o->steps = DEFAULT_STEPS;
     o->seed = 1;
+    (void)other_rows(o, rows + first_rows(o, rows));
     prog.opts = rows;
     rc = pi_opt_parse(&prog, argc, argv, operands, &o->common, err);
     if (rc != PI_OK || o->common.help || o->common.version)
