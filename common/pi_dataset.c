@@ -3,13 +3,16 @@
 #include "common/pi_alloc.h"
 #include "common/pi_dataset.h"
 #include "common/pi_file.h"
+#include "common/pi_progress.h"
 
 #include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BYTES ((size_t)1 << 34) /* of one file, unpacked */
+#define MAX_BYTES ((size_t)1 << 30) /* of one file, unpacked */
+#define MAX_DOC_BYTES \
+    ((size_t)1 << 27) /* of one document: tokenizing takes up to 24 bytes a byte */
 
 /* Jansson bounds the nesting (2048 levels); NUL is a character like any other; numbers, which nobody reads here, may have any number
  * of digits. */
@@ -328,6 +331,11 @@ enum pi_code pi_windows_make(const struct pi_dataset *d, const struct pi_tokeniz
     for (size_t i = 0; i < d->n; i++) {
         size_t begin = made.tokens.n, n;
 
+        if (d->docs[i].n > MAX_DOC_BYTES)
+            PI_FAIL(err, PI_E_UNSUPPORTED,
+                    "document %zu has %zu bytes, at most %zu are taken: split it", i + 1,
+                    d->docs[i].n, MAX_DOC_BYTES);
+        PI_TRY(pi_interrupt_check(err));
         PI_TRY(pi_tokenizer_encode(t, d->docs[i].text, d->docs[i].n, pi_tokenizer_add_bos(t), false,
                                    &made.tokens, err));
         n = made.tokens.n - begin;

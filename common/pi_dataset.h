@@ -25,7 +25,7 @@ struct pi_dataset {
 };
 
 /* Appends a file's documents. field may be NULL. PI_E_IO; PI_E_CORRUPT with file and line (or record) of what is wrong; PI_E_RANGE for
- * more than 16 GiB, unpacked, or one JSON value of more than 2 GiB. d is as it was then. */
+ * more than 1 GiB, unpacked. d is as it was then. */
 enum pi_code pi_dataset_add(struct pi_dataset *d, const char *path, const char *field,
                             struct pi_err *err) PI_MUST_CHECK;
 void pi_dataset_free(struct pi_dataset *d);
@@ -47,7 +47,8 @@ struct pi_windows {
     size_t n, cap;
 };
 
-/* *out is set on success: free with pi_windows_free(). PI_E_RANGE for window 0. */
+/* *out is set on success: free with pi_windows_free(). PI_E_RANGE for window 0; PI_E_UNSUPPORTED for a document of
+ * more than 128 MiB; PI_E_INTERRUPTED between documents. */
 enum pi_code pi_windows_make(const struct pi_dataset *d, const struct pi_tokenizer *t,
                              uint32_t window, bool keep_short, struct pi_windows *out,
                              struct pi_err *err) PI_MUST_CHECK;

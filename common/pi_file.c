@@ -536,3 +536,13 @@ char *pi_path_artifact(const char *model_path, const char *kind, struct pi_err *
 
     return pi_asprintf(err, "%.*s.%s.gguf", (int)stem, model_path, kind);
 }
+
+enum pi_code pi_out_probe(const char *path, struct pi_err *err)
+{
+    struct pi_out *o = NULL;
+    enum pi_code rc = pi_out_open(path, &o, err);
+
+    if (rc == PI_OK)
+        pi_out_abort(o);
+    return rc;
+}

@@ -46,6 +46,9 @@ enum pi_code pi_out_check_input(const char *out, const char *in, struct pi_err *
 
 struct pi_out; /* an output file under construction; owned by who opened it */
 
+/* Finds out before hours of work whether an output could be opened: PI_E_IO, PI_E_NOSPACE. */
+enum pi_code pi_out_probe(const char *path, struct pi_err *err) PI_MUST_CHECK;
+
 enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Appends n bytes. PI_E_NOSPACE on a full disk, PI_E_IO otherwise. */

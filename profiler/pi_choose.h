@@ -17,8 +17,8 @@
 struct pi_point {
     float threshold;
     double damage;
-    double bytes;              /* read per token */
-    bool allowed;              /* reaches the recall on the test part */
+    double bytes; /* read per token */
+    bool allowed; /* reaches the recall on the test part */
     struct pi_found on_test;
 };
 
@@ -29,6 +29,7 @@ struct pi_curve {
 };
 
 /* choice_out (n): index of the point, or curve.n for exact. */
-void pi_choose(const struct pi_curve *const *curve, uint32_t n, double max_damage, uint32_t *choice_out);
+void pi_choose(const struct pi_curve *const *curve, uint32_t n, double max_damage,
+               uint32_t *choice_out);
 
 #endif

@@ -22,7 +22,8 @@
 struct pi_collected {
     struct pi_profile p; /* count, contribution, position are owned; file stays closed */
     uint16_t *residual;  /* (n_layer, n_samples, n_embd) BF16; owned */
-    uint8_t *mask;       /* (n_layer, n_samples, ceil(n_ff / 8)), neuron i in bit i % 8 of byte i / 8; owned */
+    uint8_t *
+        mask; /* (n_layer, n_samples, ceil(n_ff / 8)), neuron i in bit i % 8 of byte i / 8; owned */
 };
 
 struct pi_collect_options {
@@ -44,8 +45,9 @@ enum pi_code pi_collect(struct pi_model *m, const struct pi_windows *w, struct p
 void pi_collected_free(struct pi_collected *c); /* accepts a zeroed one */
 
 /* Zeroed arrays for a profile of these sizes. */
-enum pi_code pi_collected_alloc(struct pi_collected *c, uint32_t n_layer, uint32_t n_ff, uint32_t n_embd,
-                                uint64_t n_samples, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_collected_alloc(struct pi_collected *c, uint32_t n_layer, uint32_t n_ff,
+                                uint32_t n_embd, uint64_t n_samples,
+                                struct pi_err *err) PI_MUST_CHECK;
 
 /* n of total positions, ascending, every set equally likely (selection sampling, Knuth vol. 2, 3.4.2 S). out (n); n <= total. */
 void pi_collect_choose(uint64_t total, uint64_t n, uint64_t seed, int64_t *out);

@@ -20,20 +20,21 @@
 
 /* A feed-forward block in F32, rows of neurons. Borrowed. */
 struct pi_block {
-    const struct pi_shape *shape;         /* activation, gated or not */
-    const float *gate;                    /* (n_ff, d) what the activation is applied to: fc1 where not gated */
-    const float *gate_bias;               /* (n_ff) or NULL */
-    const float *up;                      /* (n_ff, d), NULL where not gated */
-    const float *down_t;                  /* (n_ff, d) */
-    const float *down_bias;               /* (d) or NULL */
+    const struct pi_shape *shape; /* activation, gated or not */
+    const float *gate;      /* (n_ff, d) what the activation is applied to: fc1 where not gated */
+    const float *gate_bias; /* (n_ff) or NULL */
+    const float *up;        /* (n_ff, d), NULL where not gated */
+    const float *down_t;    /* (n_ff, d) */
+    const float *down_bias; /* (d) or NULL */
 };
 
 /* What the down projection is given of neuron i for the input x (d). */
-float pi_block_neuron(const struct pi_block *b, const struct pi_cpu *cpu, uint32_t i, const float *x, uint32_t d);
+float pi_block_neuron(const struct pi_block *b, const struct pi_cpu *cpu, uint32_t i,
+                      const float *x, uint32_t d);
 
 /* What the true neurons give on some tokens of the calibration part: made once for a layer, used for every predictor. */
 struct pi_damage {
-    uint32_t n;          /* tokens, at most PI_DAMAGE_TOKENS, evenly spread */
+    uint32_t n; /* tokens, at most PI_DAMAGE_TOKENS, evenly spread */
     uint32_t d;
     uint32_t *sample;    /* (n) index of the sample */
     size_t *begin;       /* (n + 1) into id and prod */
@@ -46,13 +47,15 @@ struct pi_damage {
 #define PI_DAMAGE_TOKENS 2048
 
 /* s must have residuals. PI_E_NOMEM. */
-enum pi_code pi_damage_make(const struct pi_trainset *s, const struct pi_block *b, struct pi_pool *pool, struct pi_damage *out,
+enum pi_code pi_damage_make(const struct pi_trainset *s, const struct pi_block *b,
+                            struct pi_pool *pool, struct pi_damage *out,
                             struct pi_err *err) PI_MUST_CHECK;
 void pi_damage_free(struct pi_damage *m); /* accepts a zeroed one */
 
 /* The damage at n thresholds, falling, n <= PI_CURVE_POINTS; out (n). */
-enum pi_code pi_damage_measure(const struct pi_damage *m, const struct pi_net *net, const struct pi_trainset *s,
-                               struct pi_pool *pool, const float *threshold, uint32_t n, double *out,
+enum pi_code pi_damage_measure(const struct pi_damage *m, const struct pi_net *net,
+                               const struct pi_trainset *s, struct pi_pool *pool,
+                               const float *threshold, uint32_t n, double *out,
                                struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -29,13 +29,15 @@ struct pi_fit_options {
 #define PI_FIT_BATCH 2048
 
 /* Improves net over the training part of s, labels l. PI_E_NOMEM, PI_E_INTERRUPTED. */
-enum pi_code pi_fit(struct pi_net *net, const struct pi_trainset *s, const struct pi_labels *l, struct pi_pool *pool,
-                    const struct pi_fit_options *o, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_fit(struct pi_net *net, const struct pi_trainset *s, const struct pi_labels *l,
+                    struct pi_pool *pool, const struct pi_fit_options *o,
+                    struct pi_err *err) PI_MUST_CHECK;
 
 /* z (n, ldz) of raw scores without bias, ldz a multiple of 8, becomes d loss / d z; sum_out[i] += its column sums. For neurons [begin, end), begin a
  * multiple of 8; columns up to the next multiple of 8 are overwritten. code[t] points to token t's labels. Any instruction set gives the same
  * within float rounding; portable forces plain C (for tests). */
-void pi_fit_gradient(float *z, size_t ldz, const uint8_t *const *code, uint32_t n, const float *bias, float scale,
-                     size_t begin, size_t end, float *sum_out, bool portable);
+void pi_fit_gradient(float *z, size_t ldz, const uint8_t *const *code, uint32_t n,
+                     const float *bias, float scale, size_t begin, size_t end, float *sum_out,
+                     bool portable);
 
 #endif

@@ -28,8 +28,9 @@ struct pi_labels {
 };
 
 /* b and m (of the same block) may be NULL together. PI_E_NOMEM. */
-enum pi_code pi_labels_make(const struct pi_trainset *s, const struct pi_block *b, const struct pi_damage *m, struct pi_pool *pool,
-                            struct pi_labels *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_labels_make(const struct pi_trainset *s, const struct pi_block *b,
+                            const struct pi_damage *m, struct pi_pool *pool, struct pi_labels *out,
+                            struct pi_err *err) PI_MUST_CHECK;
 void pi_labels_free(struct pi_labels *l); /* accepts a zeroed one */
 
 #endif

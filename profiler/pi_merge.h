@@ -10,10 +10,11 @@
 #include "profiler/pi_collect.h"
 
 /* Reads a saved profile with all its samples. PI_E_* of pi_profile_load(). */
-enum pi_code pi_merge_load(const char *path, struct pi_collected *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_merge_load(const char *path, struct pi_collected *out,
+                           struct pi_err *err) PI_MUST_CHECK;
 
 /* a becomes a and b, with at most n_samples samples. PI_E_MISMATCH where they are of different models. On an error a is as it was. */
-enum pi_code pi_merge(struct pi_collected *a, const struct pi_collected *b, uint64_t n_samples, uint64_t seed,
-                      struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_merge(struct pi_collected *a, const struct pi_collected *b, uint64_t n_samples,
+                      uint64_t seed, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

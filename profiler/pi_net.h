@@ -26,12 +26,13 @@ struct pi_net {
     float *bias; /* (n_ff rounded up to 8), zero behind n_ff; owned */
 };
 
-enum pi_code pi_net_alloc(struct pi_net *net, uint32_t d, uint32_t n_ff, uint32_t r, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_net_alloc(struct pi_net *net, uint32_t d, uint32_t n_ff, uint32_t r,
+                          struct pi_err *err) PI_MUST_CHECK;
 void pi_net_free(struct pi_net *net); /* accepts a zeroed one */
 
 /* Scores of n inputs: z (n, ldz). hidden: scratch (n, r). */
-void pi_net_score(const struct pi_net *net, struct pi_pool *pool, const float *x, uint32_t n, float *hidden, float *z,
-                  size_t ldz);
+void pi_net_score(const struct pi_net *net, struct pi_pool *pool, const float *x, uint32_t n,
+                  float *hidden, float *z, size_t ldz);
 
 struct pi_svd {
     uint32_t d, n_ff;
@@ -40,16 +41,19 @@ struct pi_svd {
     float *fc2;   /* (n_ff, d): all columns of W L V */
     float *mean;  /* (d) of the inputs */
     float *bias;  /* (n_ff) W m + b: what the neuron gets at the mean of the block's inputs */
-    float *rest;  /* (n_ff) variance that no linear guess explains; 0 where the predictor sees what the block sees */
+    float *
+        rest; /* (n_ff) variance that no linear guess explains; 0 where the predictor sees what the block sees */
 };
 
 /* gate (n_ff, d) F32 row by row, gate_bias (n_ff) or NULL; over the training part of s. PI_E_SELFCHECK when LAPACK fails. */
-enum pi_code pi_svd_make(const struct pi_trainset *s, const float *gate, const float *gate_bias, struct pi_pool *pool,
-                         struct pi_svd *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_svd_make(const struct pi_trainset *s, const float *gate, const float *gate_bias,
+                         struct pi_pool *pool, struct pi_svd *out,
+                         struct pi_err *err) PI_MUST_CHECK;
 void pi_svd_free(struct pi_svd *s); /* accepts a zeroed one */
 
 /* The start of width r <= d. With relu the hidden layer has to be positive to count: each pair of units carries one component, plus and
  * minus. */
-enum pi_code pi_svd_net(const struct pi_svd *s, uint32_t r, bool relu, struct pi_net *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_svd_net(const struct pi_svd *s, uint32_t r, bool relu, struct pi_net *out,
+                        struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -275,13 +275,44 @@ out:
     return rc;
 }
 
+static char *output_path(const struct pi_profile_options *o, struct pi_err *err)
+{
+    return o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
+                          : pi_path_artifact(o->model, "profile", err);
+}
+
+/* Before any work: the outputs can be opened and replace no input. A profile may be merged into itself. */
+static enum pi_code check_outputs(const struct pi_profile_options *o, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = output_path(o, err);
+
+    if (path == NULL)
+        return PI_E_NOMEM;
+    PI_TRY(pi_out_check_input(path, o->model, err));
+    PI_TRY(pi_out_check_input(o->counts, o->model, err));
+    for (size_t i = 0; i < o->data.n; i++) {
+        PI_TRY(pi_out_check_input(path, o->data.v[i], err));
+        PI_TRY(pi_out_check_input(o->counts, o->data.v[i], err));
+    }
+    for (size_t i = 0; i < o->merge.n; i++)
+        PI_TRY(pi_out_check_input(o->counts, o->merge.v[i], err));
+    if (o->counts != NULL && (strcmp(o->counts, path) == 0 || pi_file_same(o->counts, path)))
+        PI_FAIL(err, PI_E_USAGE, "--counts %s: is the profile's own file", o->counts);
+    PI_TRY(pi_out_probe(path, err));
+    if (o->counts != NULL)
+        PI_TRY(pi_out_probe(o->counts, err));
+out:
+    free(path);
+    return rc;
+}
+
 static enum pi_code save(const struct pi_profile_options *o, const struct pi_collected *c,
                          uint32_t window, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_profile_samples_in s = {c->residual, c->mask};
-    char *path = o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
-                                : pi_path_artifact(o->model, "profile", err);
+    char *path = output_path(o, err);
     char *names = names_of(o, err);
 
     if (path == NULL || names == NULL) {
@@ -311,6 +342,7 @@ enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *e
     pi_interrupt_install();
     PI_TRY(pi_blas_init(err));
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
+    PI_TRY(check_outputs(o, err));
     PI_TRY(window_of(o, &m, &window, err));
     PI_TRY(pi_pool_create(o->n_threads, &pool, err));
     if (o->data.n > 0)

@@ -31,21 +31,24 @@ struct pi_train_options {
     uint64_t seed;
     enum pi_type type; /* of the stored matrices */
     bool relu;         /* between the two layers */
-    bool look_ahead;   /* layers from the second on see the layer before's attention output, else what their block sees */
-    bool compare;      /* also train each briefly on what it does not see, at the same width, to report it */
+    bool
+        look_ahead; /* layers from the second on see the layer before's attention output, else what their block sees */
+    bool
+        compare; /* also train each briefly on what it does not see, at the same width, to report it */
 };
 
 /* What became of a layer, and what is to be told. */
 struct pi_trained_layer {
-    uint32_t width;         /* 0: none was trained */
-    struct pi_curve curve;  /* its thresholds */
-    double params;          /* weights of the predictor */
+    uint32_t width;        /* 0: none was trained */
+    struct pi_curve curve; /* its thresholds */
+    double params;         /* weights of the predictor */
     double seconds;
     struct pi_mat fc1, fc2; /* (width, n_embd), (n_ff, width); data owned */
     float *bias;            /* (n_ff); owned */
     bool compared;
-    struct pi_found other;  /* with the input it does not see: on the test part, at the first threshold of the rule */
-    uint32_t choice;        /* point of the curve; curve.n: exact. Set for all layers at the end */
+    struct pi_found
+        other; /* with the input it does not see: on the test part, at the first threshold of the rule */
+    uint32_t choice; /* point of the curve; curve.n: exact. Set for all layers at the end */
 };
 
 void pi_trained_layer_free(struct pi_trained_layer *l); /* accepts a zeroed one */
@@ -59,23 +62,26 @@ static inline bool pi_trained_layer_kept(const struct pi_trained_layer *l)
 struct pi_train_layer_in {
     struct pi_block block;
     double gate_row, up_row, down_row; /* bytes as stored; up 0 where not gated */
-    double hot80;      /* share of neurons that makes 80 % of the activations */
-    double max_params; /* weights this layer's predictor may have */
+    double hot80;                      /* share of neurons that makes 80 % of the activations */
+    double max_params;                 /* weights this layer's predictor may have */
     double max_damage; /* that this layer is expected to be allowed: for the choice of its width */
     uint64_t seed;
 };
 
 /* One layer; s with residuals. *out is set on success, choice = exact. PI_E_RANGE for too few samples; PI_E_INTERRUPTED; PI_E_SELFCHECK. */
-enum pi_code pi_train_layer(const struct pi_trainset *s, const struct pi_train_layer_in *in, const struct pi_train_options *o,
-                            struct pi_pool *pool, struct pi_trained_layer *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_train_layer(const struct pi_trainset *s, const struct pi_train_layer_in *in,
+                            const struct pi_train_options *o, struct pi_pool *pool,
+                            struct pi_trained_layer *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* All layers, and the choice of thresholds. out (n_layer, zeroed) is filled layer by layer, what was done stays on an error; free each. progress: drawn on standard error. */
-enum pi_code pi_train_model(const struct pi_model *m, const struct pi_profile *p, const struct pi_train_options *o,
-                            struct pi_pool *pool, bool progress, struct pi_trained_layer *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_train_model(const struct pi_model *m, const struct pi_profile *p,
+                            const struct pi_train_options *o, struct pi_pool *pool, bool progress,
+                            struct pi_trained_layer *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Trains width r with a quarter of the steps; *out: what it finds on the test part at the first threshold of the rule (pi_calibrate.h). */
-enum pi_code pi_train_brief(const struct pi_trainset *s, const struct pi_train_layer_in *in, const struct pi_train_options *o,
-                            struct pi_pool *pool, uint32_t r, struct pi_found *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_train_brief(const struct pi_trainset *s, const struct pi_train_layer_in *in,
+                            const struct pi_train_options *o, struct pi_pool *pool, uint32_t r,
+                            struct pi_found *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Weights of a model: elements of all its tensors. */
 double pi_train_model_params(const struct pi_model *m);

@@ -226,6 +226,29 @@ static void say_dropped(const struct pi_train_run_options *o, const struct pi_tr
 
 /* ---- the work ---- */
 
+static char *output_path(const struct pi_train_run_options *o, struct pi_err *err)
+{
+    return o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
+                          : pi_path_artifact(o->model, "predictor", err);
+}
+
+/* Before any work: the output can be opened and replaces no input. */
+static enum pi_code check_output(const struct pi_train_run_options *o, const char *profile,
+                                 struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = output_path(o, err);
+
+    if (path == NULL)
+        return PI_E_NOMEM;
+    PI_TRY(pi_out_check_input(path, o->model, err));
+    PI_TRY(pi_out_check_input(path, profile, err));
+    PI_TRY(pi_out_probe(path, err));
+out:
+    free(path);
+    return rc;
+}
+
 static enum pi_code save(const struct pi_train_run_options *o, const struct pi_model *m,
                          const struct pi_trained_layer *l, struct pi_err *err)
 {
@@ -233,8 +256,7 @@ static enum pi_code save(const struct pi_train_run_options *o, const struct pi_m
     const struct pi_shape *sh = &m->shape;
     struct pi_predictor p = {
         .n_layer = sh->n_layer, .n_ff = sh->n_ff, .n_embd = sh->n_embd, .lineage = m->lineage};
-    char *path = o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
-                                : pi_path_artifact(o->model, "predictor", err);
+    char *path = output_path(o, err);
 
     if (path == NULL)
         return PI_E_NOMEM;
@@ -273,6 +295,7 @@ static enum pi_code load_profile(const struct pi_train_run_options *o, const str
     if (rc == PI_E_IO && o->profile == NULL)
         pi_err_wrap(err, "no profile; make one with pi-profile %s --data FILE", o->model);
     PI_TRY(rc);
+    PI_TRY(check_output(o, path, err));
     PI_TRY(pi_artifact_check_model(&out->file, o->model, &m->lineage, NULL, err));
     if (out->n_layer != m->shape.n_layer || out->n_ff != m->shape.n_ff ||
         out->n_embd != m->shape.n_embd)

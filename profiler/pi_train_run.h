@@ -23,7 +23,8 @@ struct pi_train_run_options {
 extern const struct pi_program pi_train_program; /* its name, for messages */
 
 /* Reads the command line; o->common.help or .version: all is printed. PI_E_USAGE, PI_E_RANGE. */
-enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_options *o, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_options *o,
+                                    struct pi_err *err) PI_MUST_CHECK;
 
 /* Trains, writes the artifact, prints the report. */
 enum pi_code pi_train_run(const struct pi_train_run_options *o, struct pi_err *err) PI_MUST_CHECK;

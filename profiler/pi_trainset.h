@@ -17,24 +17,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pi_part { PI_PART_TRAIN, PI_PART_CALIBRATE, PI_PART_TEST, PI_PART_COUNT };
+enum pi_part {
+    PI_PART_TRAIN,
+    PI_PART_CALIBRATE,
+    PI_PART_TEST,
+    PI_PART_COUNT
+};
 
 struct pi_trainset {
     uint32_t n, d, n_ff;
-    size_t mask_bytes;               /* ceil(n_ff / 8) */
-    float *x;                        /* (n, d) what the predictor sees; owned */
-    float *block_x;                  /* (n, d) what the feed-forward block sees where that is something else, or NULL; owned */
-    uint8_t *mask;                   /* (n, mask_bytes), neuron i in bit i % 8 of byte i / 8; owned */
-    uint32_t *part[PI_PART_COUNT];   /* indices of samples, ascending; owned */
+    size_t mask_bytes; /* ceil(n_ff / 8) */
+    float *x;          /* (n, d) what the predictor sees; owned */
+    float *
+        block_x; /* (n, d) what the feed-forward block sees where that is something else, or NULL; owned */
+    uint8_t *mask;                 /* (n, mask_bytes), neuron i in bit i % 8 of byte i / 8; owned */
+    uint32_t *part[PI_PART_COUNT]; /* indices of samples, ascending; owned */
     uint32_t n_part[PI_PART_COUNT];
-    uint32_t *block;                 /* (n) number of the sample's block; owned */
-    float *residual;                 /* (n_part[PI_PART_CALIBRATE], d) before the norm; owned, or NULL */
-    uint32_t *residual_row;          /* (n) row of residual for samples of that part; owned */
+    uint32_t *block;        /* (n) number of the sample's block; owned */
+    float *residual;        /* (n_part[PI_PART_CALIBRATE], d) before the norm; owned, or NULL */
+    uint32_t *residual_row; /* (n) row of residual for samples of that part; owned */
 };
 
 /* Takes x (n, d) and mask over, whatever happens; position (n) ascending is borrowed. PI_E_RANGE where a part would stay empty: too few samples. */
-enum pi_code pi_trainset_make(float *x, uint8_t *mask, const int64_t *position, uint32_t n, uint32_t d, uint32_t n_ff,
-                              struct pi_trainset *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_trainset_make(float *x, uint8_t *mask, const int64_t *position, uint32_t n,
+                              uint32_t d, uint32_t n_ff, struct pi_trainset *out,
+                              struct pi_err *err) PI_MUST_CHECK;
 
 /* Copies x of the calibration part to residual: to be called while x holds residuals. */
 enum pi_code pi_trainset_keep_residuals(struct pi_trainset *s, struct pi_err *err) PI_MUST_CHECK;
@@ -42,8 +49,9 @@ enum pi_code pi_trainset_keep_residuals(struct pi_trainset *s, struct pi_err *er
 /* A layer of a profile: residuals become what the feed-forward block sees (the layer's norm, weights and bias);
  * those of the calibration part are kept as well. look_ahead, layer > 0: the predictor sees the residual of the layer before as it stands there before
  * that layer's feed-forward norm, after its attention. */
-enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model *m, uint32_t layer, bool look_ahead,
-                              struct pi_pool *pool, struct pi_trainset *out, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model *m, uint32_t layer,
+                              bool look_ahead, struct pi_pool *pool, struct pi_trainset *out,
+                              struct pi_err *err) PI_MUST_CHECK;
 void pi_trainset_free(struct pi_trainset *s); /* accepts a zeroed one */
 
 /* What the block sees: block_x or x. */

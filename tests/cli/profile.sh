@@ -109,6 +109,19 @@ wait $pid
 check $? 'pi-train-predictor, interrupted: status 130, the old predictor as it was'
 no_litter 'interruption'
 
+# Outputs that would replace an input, or could not be written after the work: refused before it.
+cp "$m" "$tmp/keep"
+fails 2 'replace' 'the profile over the model' pi-profile "$m" --data "$tmp/text" -o "$m"
+fails 2 'replace' 'the profile over its data' pi-profile "$m" --data "$tmp/text" -o "$tmp/text"
+fails 2 'replace' 'the counts over the model' pi-profile "$m" --data "$tmp/text" --counts "$m"
+fails 2 'own file' 'the counts over the profile' pi-profile "$m" --data "$tmp/text" -o "$tmp/q" --counts "$tmp/q"
+fails 2 'replace' 'the predictor over the model' pi-train-predictor "$m" -o "$m"
+fails 2 'replace' 'the predictor over the profile' pi-train-predictor "$m" -o "$tmp/llama-relu.profile.gguf"
+fails 7 'nowhere' 'a profile into a folder that is not there' pi-profile "$m" --data "$tmp/text" -o "$tmp/nowhere/p"
+fails 7 'nowhere' 'a predictor into a folder that is not there' pi-train-predictor "$m" -o "$tmp/nowhere/p"
+cmp -s "$m" "$tmp/keep"
+check $? 'the model is as it was'
+
 if [ -n "$PI_SHARED" ] && [ -d "$PI_SHARED/reference" ]; then
     for c in llama opt; do
         r=$PI_SHARED/reference/trained-$c
