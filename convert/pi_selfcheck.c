@@ -34,7 +34,8 @@ struct prompt {
     bool english; /* the ids are those of text */
 };
 
-/* A vocabulary that we cannot encode with (another's pre-tokeniser) still gives ids to compare with. */
+/* A vocabulary that we cannot encode with (another's pre-tokeniser) still gives ids to compare with; one that
+ * contradicts itself is an error, as pi-run would refuse the file. */
 static enum pi_code make_prompt(const struct pi_model *m, struct prompt *p, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -46,7 +47,7 @@ static enum pi_code make_prompt(const struct pi_model *m, struct prompt *p, stru
     if (rc == PI_OK)
         PI_TRY(pi_tokenizer_encode(tok, text, sizeof(text) - 1, pi_tokenizer_add_bos(tok), false,
                                    &t, err));
-    else if (rc != PI_E_UNSUPPORTED && rc != PI_E_CORRUPT)
+    else if (rc != PI_E_UNSUPPORTED)
         goto out;
     rc = PI_OK;
     p->english = t.n > 1;

@@ -43,6 +43,8 @@ head -c 5000 "$src/tokenizer.model" >"$tmp/bad/tokenizer.model"
 damage 3 'tokenizer.model' 'a cut tokenizer'
 rm "$tmp/bad/tokenizer.model"
 damage 4 'no tokenizer' 'no tokenizer'
+sed 's/<0x41>/<0xZZ>/' "$src/tokenizer.model" >"$tmp/bad/tokenizer.model"
+damage 3 '0xZZ' 'a vocabulary that pi-run would refuse'
 sed 's/"hidden_act": "relu"/"hidden_act": "silu", "hidden_size": 90/' "$src/config.json" >"$tmp/bad/config.json"
 damage 3 'duplicate' 'a key given twice'
 
