@@ -258,6 +258,8 @@ static enum pi_code write_output(struct conversion *c, struct pi_err *err)
         PI_TRY(check_result(c, w, err));
     rc = pi_gguf_commit(w, err);
     w = NULL;
+    PI_TRY(rc);
+    pi_note(c->opt->notes, "wrote %s", c->opt->output);
 out:
     pi_gguf_abort(w);
     return rc;

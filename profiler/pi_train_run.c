@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define DEFAULT_STEPS 160
+#define FEW_SAMPLES   20000 /* below it a notice tells that more text pays */
 
 const struct pi_program pi_train_program = {
     .name = "pi-train-predictor",
@@ -328,6 +329,11 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
     PI_ALLOC(l, m->shape.n_layer, err);
     PI_TRY(pi_train_model(m, p, &to, pool, pi_progress_wanted(o->common.quiet), l, err));
     PI_TRY(pi_interrupt_check(err));
+    if (p->n_samples < FEW_SAMPLES)
+        pi_notice(&pi_train_program, &o->common,
+                  "%llu samples are few: predictors get wide margins and save little; profile more "
+                  "text (50000 tokens are enough)",
+                  (unsigned long long)p->n_samples);
     PI_TRY(save(o, m, l, err));
     for (uint32_t i = 0; i < m->shape.n_layer; i++)
         if (!pi_trained_layer_kept(&l[i]))

@@ -183,9 +183,8 @@ static double weights_read(const struct pi_engine_stats *s)
 static void say_speed(const struct gen *g)
 {
     const struct pi_engine_stats s = g->stats;
-    double n;
+    const double n = 1e6 * (double)s.tokens; /* weights are told in millions */
 
-    n = s.tokens > 0 ? (double)s.tokens : 1;
     pi_run_notice(
         g->log, "prompt: %zu tokens, %.1f tokens/s; generation: %zu tokens, %.1f tokens/s, mode %s",
         g->n_prompt, rate((double)g->n_prompt, g->s_prompt), g->seq.n - g->n_prompt,
@@ -193,10 +192,10 @@ static void say_speed(const struct gen *g)
     if (s.tokens > 0)
         pi_run_notice(
             g->log,
-            "read per token: %.3g weights (attention %.3g, feed-forward %.3g, predictor %.3g, other %.3g), %.1f MiB",
+            "read per token: %.2f million weights (attention %.2f, feed-forward %.2f, predictor %.2f, other %.2f), %.1f MiB",
             weights_read(&s) / n, (double)s.weights_attn / n, (double)s.weights_ffn / n,
             (double)s.weights_pred / n, (double)s.weights_other / n,
-            (double)s.bytes / n / 1048576.0);
+            (double)s.bytes / (double)s.tokens / 1048576.0);
     if (strcmp(g->finish, "context") == 0)
         pi_run_notice(g->log, "stopped: the context of %u tokens is full (-c)",
                       (unsigned)g->l->n_ctx);

@@ -408,8 +408,8 @@ static enum pi_code make(struct job *j, struct pi_err *err)
     if (j->in->budget > 0 && hw->n_gpus == 0)
         PI_FAIL(
             err, PI_E_NODEV,
-            "a VRAM budget, but no GPU in the hardware description: give one with --hardware FILE, or "
-            "--vram-budget 0G for the CPU alone");
+            "a VRAM budget, but no GPU in this machine or its description (hardware.yaml): describe one with "
+            "--hardware FILE, or take --vram-budget 0G for the CPU alone");
     j->gpu = j->in->budget > 0 ? &hw->gpus[0] : NULL;
     PI_TRY(sizes(j, &run, err));
     PI_TRY(pi_cost_create(&j->plan.bytes, j->in->shape, j->in->profile, j->in->predictor, &hw->cpu,

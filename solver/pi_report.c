@@ -43,11 +43,18 @@ static const char *bytes_text(uint64_t bytes, char buf[32])
     return buf;
 }
 
+/* Decimals of a rate, so that about four digits show. */
+static int decimals(double rate)
+{
+    return rate < 10.0 ? 3 : rate < 100.0 ? 2 : rate < 1000.0 ? 1 : 0;
+}
+
 static void print_rates(const struct pi_plan *p, FILE *f)
 {
-    (void)fprintf(f, "expected   %.4g tokens/s (CPU only %.4g", p->placed, p->cpu);
+    (void)fprintf(f, "expected   %.*f tokens/s (CPU only %.*f", decimals(p->placed), p->placed,
+                  decimals(p->cpu), p->cpu);
     if (p->gpu > 0.0)
-        (void)fprintf(f, ", GPU only %.4g", p->gpu);
+        (void)fprintf(f, ", GPU only %.*f", decimals(p->gpu), p->gpu);
     (void)fprintf(f, "), from %s\n",
                   p->sampled ? "sampled tokens that the plan did not see" : "mean rates");
 }
@@ -57,6 +64,7 @@ void pi_plan_summary(const struct pi_plan *p, FILE *f)
     const struct pi_placement *y = &p->place;
     char a[32], b[32], c[32];
 
+    (void)fprintf(f, "machine    %s\n", y->hardware);
     if (p->all_fits)
         (void)fprintf(f, "everything fits: all on the GPU, %s of %s\n",
                       bytes_text(p->vram_bytes, a), bytes_text(p->limit, b));
@@ -92,7 +100,6 @@ void pi_plan_explain(const struct pi_plan *p, FILE *f)
     const struct pi_placement *y = &p->place;
     double attn = 0.0, cpu = 0.0, gpu = 0.0, total = 0.0;
 
-    (void)fprintf(f, "machine    %s\n", y->hardware);
     (void)fprintf(f, "run        %u positions, %u sequence%s, prompt chunks of %u, KV cache %s\n",
                   y->n_ctx, y->n_seq, y->n_seq == 1 ? "" : "s", y->n_batch,
                   pi_type_name(y->kv_type));

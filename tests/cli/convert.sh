@@ -51,6 +51,8 @@ damage 3 'duplicate' 'a key given twice'
 # GGUF sources.
 works 'a conversion to F16' pi-convert -q "$src" -o "$tmp/m.gguf"
 check "$([ ! -s "$tmp/out" ] && [ ! -s "$tmp/err" ]; echo $?)" 'quiet is quiet'
+works 'a conversion that is told' pi-convert "$src" -o "$tmp/told.gguf"
+check "$(grep -q "wrote $tmp/told.gguf" "$tmp/err"; echo $?)" 'what was written is told'
 works 'the same with one thread' pi-convert -q "$src" -o "$tmp/one.gguf" -t 1
 check "$(cmp -s "$tmp/m.gguf" "$tmp/one.gguf"; echo $?)" 'the same bytes with one thread'
 PI_TEST_NO_TMPFILE=1

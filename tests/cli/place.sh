@@ -43,7 +43,7 @@ check $? '0G places everything on the CPU and says so in JSON'
 check $? 'the placement loads'
 
 cp cpu.yaml hardware.yaml
-pi-place "$m" --vram-budget 0G >out 2>err && grep -q 'CPU only' out && grep -q "wrote $p" err
+pi-place "$m" --vram-budget 0G >out 2>err && grep -q 'CPU only' out && grep -q '^machine .*2 threads' out && grep -q "wrote $p" err
 check $? 'hardware.yaml of the working folder is found'
 rm hardware.yaml "$p"
 
