@@ -44,10 +44,10 @@ install_packages() {
         as_root="sudo -n"
     else
         echo "setup.sh: these packages are missing and I may not install them; run as root:" >&2
-        echo "  apt-get install$missing" >&2
+        echo "  apt-get install --no-install-recommends$missing" >&2
         exit 1
     fi
-    say "installing$missing"
+    say "installing (about a minute)$missing"
     # shellcheck disable=SC2086
     $as_root apt-get update -qq
     # shellcheck disable=SC2086
@@ -91,8 +91,12 @@ build_all() {
         [ ! -f "$build/setup-flags" ] || make -C "$build" -s clean # make does not know that flags changed
         printf '%s\n' "$wanted" >"$build/setup-flags"
     fi
-    say "building"
-    make -C "$build" -s -j"$jobs" all
+    say "building (the first time a minute on 2 cores; log: $build/build.out)"
+    make -C "$build" -s -j"$jobs" all >"$build/build.out" 2>&1 || {
+        cat "$build/build.out" >&2
+        exit 1
+    }
+    grep -A4 'warning:' "$build/build.out" >&2 || true
 }
 
 # The closing line out of automake's log.
@@ -102,7 +106,7 @@ count_tests() {
 }
 
 run_check() {
-    say "testing (log: $build/test-suite.log)"
+    say "testing (a few minutes; log: $build/test-suite.log)"
     rm -f "$build/test-suite.log"
     make -C "$build" -s -j"$jobs" check >"$build/check.out" 2>&1 || true
     [ -f "$build/test-suite.log" ] || {
@@ -114,14 +118,20 @@ run_check() {
     count_tests "$build/test-suite.log"
 }
 
+usage() { sed -n '/^# setup.sh/,/^[^#]/s/^#[[:space:]]\{0,1\}//p' "$top/setup.sh"; }
+
 case ${1-} in
 build | demo | check)
     [ $# = 1 ] || { echo "usage: setup.sh demo|check|build" >&2; exit 2; }
     install_packages
     build_all
     ;;
+-h | --help)
+    usage
+    exit 0
+    ;;
 *)
-    echo "usage: setup.sh demo|check|build" >&2
+    usage >&2
     exit 2
     ;;
 esac
