@@ -158,6 +158,8 @@ static enum pi_code report(const struct session *s, const char *path, struct pi_
 
     if (s->opt->explain)
         pi_plan_explain(&s->plan, people);
+    else if (!s->common->quiet)
+        (void)fprintf(people, "machine    %s\n", s->plan.place.hardware);
     if (!s->common->quiet)
         pi_plan_summary(&s->plan, people);
     notices(s, path);

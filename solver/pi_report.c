@@ -64,7 +64,6 @@ void pi_plan_summary(const struct pi_plan *p, FILE *f)
     const struct pi_placement *y = &p->place;
     char a[32], b[32], c[32];
 
-    (void)fprintf(f, "machine    %s\n", y->hardware);
     if (p->all_fits)
         (void)fprintf(f, "everything fits: all on the GPU, %s of %s\n",
                       bytes_text(p->vram_bytes, a), bytes_text(p->limit, b));
@@ -100,6 +99,7 @@ void pi_plan_explain(const struct pi_plan *p, FILE *f)
     const struct pi_placement *y = &p->place;
     double attn = 0.0, cpu = 0.0, gpu = 0.0, total = 0.0;
 
+    (void)fprintf(f, "machine    %s\n", y->hardware);
     (void)fprintf(f, "run        %u positions, %u sequence%s, prompt chunks of %u, KV cache %s\n",
                   y->n_ctx, y->n_seq, y->n_seq == 1 ? "" : "s", y->n_batch,
                   pi_type_name(y->kv_type));
