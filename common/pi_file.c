@@ -537,6 +537,28 @@ char *pi_path_artifact(const char *model_path, const char *kind, struct pi_err *
     return pi_asprintf(err, "%.*s.%s.gguf", (int)stem, model_path, kind);
 }
 
+char *pi_path_or_artifact(const char *given, const char *model_path, const char *kind,
+                          struct pi_err *err)
+{
+    return given != NULL ? pi_strndup(given, strlen(given), err)
+                         : pi_path_artifact(model_path, kind, err);
+}
+
+enum pi_code pi_path_find_artifact(const char *given, const char *model_path, const char *kind,
+                                   char **path_out, struct pi_err *err)
+{
+    char *path = pi_path_or_artifact(given, model_path, kind, err);
+
+    if (path == NULL)
+        return PI_E_NOMEM;
+    if (given == NULL && access(path, F_OK) != 0) {
+        free(path);
+        path = NULL;
+    }
+    *path_out = path;
+    return PI_OK;
+}
+
 enum pi_code pi_out_probe(const char *path, struct pi_err *err)
 {
     struct pi_out *o = NULL;

@@ -76,4 +76,13 @@ void pi_out_abort(struct pi_out *o);
  * New string, the caller's to free(); NULL with *err set on PI_E_NOMEM. */
 char *pi_path_artifact(const char *model_path, const char *kind, struct pi_err *err) PI_MUST_CHECK;
 
+/* A copy of the path that an option gave, or where given is NULL the artifact's beside the model. As above. */
+char *pi_path_or_artifact(const char *given, const char *model_path, const char *kind,
+                          struct pi_err *err) PI_MUST_CHECK;
+
+/* The path that an option gave, whatever is there, or the artifact's beside the model where there is such a file, else NULL
+ * in *path_out. The caller frees it. PI_E_NOMEM. */
+enum pi_code pi_path_find_artifact(const char *given, const char *model_path, const char *kind,
+                                   char **path_out, struct pi_err *err) PI_MUST_CHECK;
+
 #endif

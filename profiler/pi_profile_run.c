@@ -277,8 +277,7 @@ out:
 
 static char *output_path(const struct pi_profile_options *o, struct pi_err *err)
 {
-    return o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
-                          : pi_path_artifact(o->model, "profile", err);
+    return pi_path_or_artifact(o->out, o->model, "profile", err);
 }
 
 /* Before any work: the outputs can be opened and replace no input. A profile may be merged into itself. */

@@ -229,8 +229,7 @@ static void say_dropped(const struct pi_train_run_options *o, const struct pi_tr
 
 static char *output_path(const struct pi_train_run_options *o, struct pi_err *err)
 {
-    return o->out != NULL ? pi_strndup(o->out, strlen(o->out), err)
-                          : pi_path_artifact(o->model, "predictor", err);
+    return pi_path_or_artifact(o->out, o->model, "predictor", err);
 }
 
 /* Before any work: the output can be opened and replaces no input. */
@@ -287,8 +286,7 @@ static enum pi_code load_profile(const struct pi_train_run_options *o, const str
                                  struct pi_profile *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    char *path = o->profile != NULL ? pi_strndup(o->profile, strlen(o->profile), err)
-                                    : pi_path_artifact(o->model, "profile", err);
+    char *path = pi_path_or_artifact(o->profile, o->model, "profile", err);
 
     if (path == NULL)
         return PI_E_NOMEM;

@@ -10,28 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define DEFAULT_CTX    4096u
 #define DEFAULT_WINDOW 512u
-
-/* given, or the artifact's path beside the model if a file is there; NULL in *path_out if not. The caller frees it. */
-static enum pi_code find_artifact(const struct pi_run_options *o, const char *given,
-                                  enum pi_artifact_kind kind, char **path_out, struct pi_err *err)
-{
-    char *path = given != NULL ? strdup(given)
-                               : pi_path_artifact(o->model, pi_artifact_kind_name(kind), err);
-
-    if (path == NULL)
-        return given != NULL ? pi_err_set(err, PI_E_NOMEM, "no memory for a file name")
-                             : PI_E_NOMEM;
-    if (given == NULL && access(path, F_OK) != 0) {
-        free(path);
-        path = NULL;
-    }
-    *path_out = path;
-    return PI_OK;
-}
 
 /* The profile is not used here, but one of another model is a sign that the files got mixed up. Its data, which may be
  * gigabytes of samples, is not read. */
@@ -42,7 +23,7 @@ static enum pi_code check_profile(const struct pi_run_options *o, struct pi_load
     struct pi_gguf g = {0};
     char *path = NULL;
 
-    PI_TRY(find_artifact(o, o->profile, PI_ARTIFACT_PROFILE, &path, err));
+    PI_TRY(pi_path_find_artifact(o->profile, o->model, "profile", &path, err));
     *there_out = path != NULL;
     if (path == NULL)
         goto out;
@@ -61,7 +42,7 @@ static enum pi_code load_predictor(const struct pi_run_options *o, struct pi_loa
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
-    PI_TRY(find_artifact(o, o->predictor, PI_ARTIFACT_PREDICTOR, &path, err));
+    PI_TRY(pi_path_find_artifact(o->predictor, o->model, "predictor", &path, err));
     if (path == NULL)
         goto out;
     PI_TRY(pi_predictor_load(path, &l->pred, err));
@@ -202,7 +183,7 @@ static enum pi_code decide_device(const struct pi_run_options *o, const struct p
         goto out;
     if (o->device == PI_DEVICE_GPU)
         PI_TRY(no_gpu(o, err));
-    PI_TRY(find_artifact(o, o->placement, PI_ARTIFACT_PLACEMENT, &path, err));
+    PI_TRY(pi_path_find_artifact(o->placement, o->model, "placement", &path, err));
     if (path != NULL) {
         PI_TRY(load_placement(path, o, l, err));
         PI_TRY(check_placement(o, l, err));

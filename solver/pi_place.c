@@ -66,27 +66,12 @@ out:
     return rc;
 }
 
-/* The path given, or the one beside the model if there is such a file; *out NULL when there is none. The caller frees it. */
-static enum pi_code artifact_path(const struct session *s, const char *given, const char *kind,
-                                  char **out, struct pi_err *err)
-{
-    *out = given != NULL ? pi_strndup(given, strlen(given), err)
-                         : pi_path_artifact(s->model_path, kind, err);
-    if (*out == NULL)
-        return PI_E_NOMEM;
-    if (given == NULL && access(*out, F_OK) != 0) {
-        free(*out);
-        *out = NULL;
-    }
-    return PI_OK;
-}
-
 static enum pi_code find_artifacts(struct session *s, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
-    PI_TRY(artifact_path(s, s->opt->profile, "profile", &path, err));
+    PI_TRY(pi_path_find_artifact(s->opt->profile, s->model_path, "profile", &path, err));
     if (path != NULL) {
         PI_TRY(pi_profile_load(path, &s->profile, err));
         s->has_profile = true;
@@ -94,7 +79,7 @@ static enum pi_code find_artifacts(struct session *s, struct pi_err *err)
     }
     free(path);
     path = NULL;
-    PI_TRY(artifact_path(s, s->opt->predictor, "predictor", &path, err));
+    PI_TRY(pi_path_find_artifact(s->opt->predictor, s->model_path, "predictor", &path, err));
     if (path != NULL) {
         PI_TRY(pi_predictor_load(path, &s->predictor, err));
         s->has_predictor = true;
@@ -168,10 +153,9 @@ static enum pi_code report(const struct session *s, const char *path, struct pi_
 
 static enum pi_code check_output(const struct session *s, const char *path, struct pi_err *err)
 {
-    const char *const inputs[] = {
-        s->model_path, s->has_profile ? s->profile.file.map.path : NULL,
-        s->has_predictor ? s->predictor.file.map.path : NULL,
-        s->opt->hardware != NULL ? s->opt->hardware : HARDWARE_FILE};
+    const char *const inputs[] = {s->model_path, s->has_profile ? s->profile.file.map.path : NULL,
+                                  s->has_predictor ? s->predictor.file.map.path : NULL,
+                                  s->opt->hardware != NULL ? s->opt->hardware : HARDWARE_FILE};
     enum pi_code rc = PI_OK;
 
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
@@ -185,8 +169,7 @@ static enum pi_code place_model(struct session *s, struct pi_err *err)
     enum pi_code rc = PI_OK;
     char *path = NULL;
 
-    path = s->opt->output != NULL ? pi_strndup(s->opt->output, strlen(s->opt->output), err)
-                                  : pi_path_artifact(s->model_path, "placement", err);
+    path = pi_path_or_artifact(s->opt->output, s->model_path, "placement", err);
     if (path == NULL) {
         rc = PI_E_NOMEM;
         goto out;
