@@ -25,7 +25,7 @@ static uint32_t add_op(struct pi_graph *g, enum pi_op_kind kind, uint32_t layer,
 
     op->kind = kind;
     op->layer = layer;
-    op->unit = (uint8_t)unit;
+    op->unit = op->owner = (uint8_t)unit;
     op->n_deps = 0;
     return g->n_ops++;
 }
@@ -42,19 +42,27 @@ static void add_dep(struct pi_graph *g, uint32_t op, uint32_t dep)
         o->deps[o->n_deps++] = dep;
 }
 
-/* A unit's share of the feed-forward block; from: the operator that makes its input. */
-static uint32_t add_ffn(struct pi_graph *g, uint32_t layer, uint32_t unit, bool predicted,
-                        uint32_t from)
+/* The predictor of owner's neurons, run by unit; from: the operator that makes its input. Returns what their block waits for:
+ * from itself when they are not predicted. */
+static uint32_t add_predict(struct pi_graph *g, uint32_t layer, uint32_t unit, uint32_t owner,
+                            bool predicted, uint32_t from)
 {
-    uint32_t ffn, pred = NO_OP;
+    uint32_t op;
 
-    if (predicted) {
-        pred = add_op(g, PI_OP_PREDICT, layer, unit);
-        add_dep(g, pred, from);
-    }
-    ffn = add_op(g, PI_OP_FFN, layer, unit);
-    add_dep(g, ffn, predicted ? pred : from);
-    return ffn;
+    if (!predicted)
+        return from;
+    op = add_op(g, PI_OP_PREDICT, layer, unit);
+    g->ops[op].owner = (uint8_t)owner;
+    add_dep(g, op, from);
+    return op;
+}
+
+static uint32_t add_ffn(struct pi_graph *g, uint32_t layer, uint32_t unit, uint32_t from)
+{
+    uint32_t op = add_op(g, PI_OP_FFN, layer, unit);
+
+    add_dep(g, op, from);
+    return op;
 }
 
 /* prev: the operator that wrote the residual; next_unit: where the residual is read next. Returns the merge. */
@@ -73,11 +81,18 @@ static uint32_t add_layer(struct pi_graph *g, const struct pi_place_layer *pl, u
         add_dep(g, op, last);
         last = op;
     }
-    if (pl->n_hot > 0)
-        hot = add_ffn(g, layer, pl->hot_unit, predicted && pl->mode_gpu == PI_MODE_PREDICTED, last);
+    /* what the other unit waits for goes first */
     if (pl->n_hot < n_ff)
-        cold = add_ffn(g, layer, PI_UNIT_CPU,
-                       predicted && (pl->n_hot == 0 || pl->mode_cpu == PI_MODE_PREDICTED), last);
+        cold =
+            add_predict(g, layer, pl->attn_unit, PI_UNIT_CPU,
+                        predicted && (pl->n_hot == 0 || pl->mode_cpu == PI_MODE_PREDICTED), last);
+    if (pl->n_hot > 0) {
+        hot = add_predict(g, layer, pl->hot_unit, pl->hot_unit,
+                          predicted && pl->mode_gpu == PI_MODE_PREDICTED, last);
+        hot = add_ffn(g, layer, pl->hot_unit, hot);
+    }
+    if (pl->n_hot < n_ff)
+        cold = add_ffn(g, layer, PI_UNIT_CPU, cold);
     merge = add_op(g, PI_OP_MERGE, layer, next_unit);
     add_dep(g, merge, last);
     add_dep(g, merge, cold);

@@ -7,7 +7,8 @@
  * across units becomes a slot: the producer posts it with the step's epoch after its payload is written, the
  * consumer waits for that epoch. Slots are never reset between steps, so a left-over value can not satisfy the next token.
  * One slot per layer and direction at most: a layer with cold neurons has one hand-over (normed input, predicted cold set) and
- * one merge (partial sum). Interpreters: CPU (one unit), cpu+cpu (two units, one pool), later CUDA graphs and events.
+ * one merge (partial sum). Where attention lives on a GPU, that GPU predicts for the CPU's neurons too: all neurons' predictor costs it
+ * microseconds, the CPU milliseconds. Interpreters: CPU (one unit), cpu+cpu (two units, one pool), later CUDA graphs and events.
  *
  * A graph and a schedule own their arrays and nothing else; both are constant after they are built.
  */
@@ -29,8 +30,8 @@ enum pi_op_kind {
     PI_OP_ATTN,      /* q, KV cache -> attention output */
     PI_OP_ATTN_OUT,  /* output projection added to the residual */
     PI_OP_FFN_NORM,  /* residual -> normed feed-forward input */
-    PI_OP_PREDICT,   /* predictor -> active set; one per unit that owns neurons in predicted mode */
-    PI_OP_FFN,       /* this unit's neurons -> partial sum */
+    PI_OP_PREDICT,   /* predictor -> active set; one per owner of neurons in predicted mode */
+    PI_OP_FFN,       /* the owner's neurons -> partial sum */
     PI_OP_MERGE,     /* partial sums of all units added to the residual, in unit order */
     PI_OP_OUT_NORM,  /* residual -> normed */
     PI_OP_OUTPUT     /* normed -> logits */
@@ -42,7 +43,9 @@ enum pi_op_kind {
 struct pi_op {
     enum pi_op_kind kind;
     uint32_t layer; /* 0 for operators outside layers */
-    uint8_t unit;
+    uint8_t unit;   /* that runs it */
+    uint8_t
+        owner; /* whose neurons it is about; unit itself, but for a PREDICT on attention's unit for the CPU's neurons */
     uint8_t n_deps;
     uint32_t deps[PI_OP_MAX_DEPS]; /* indices of operators that come before this one */
 };
@@ -70,8 +73,9 @@ struct pi_schedule {
 };
 
 /* The graph of a decode step or a prompt chunk (sparse = false: no PI_OP_PREDICT). mode (n_layer): the mode of
- * each layer, PREDICTED only where it has a predictor; where a layer is split, mode_cpu and mode_gpu say which of its units
- * predict. place may be one for the CPU alone. */
+ * each layer, PREDICTED only where it has a predictor; where a layer is split, mode_cpu and mode_gpu say which of its units' neurons
+ * are predicted. place may be one for the CPU alone. A layer's list on the unit of its attention: norm, PREDICT for the CPU's neurons
+ * (first: the CPU waits for it), PREDICT for its own, FFN. With attention on the CPU, each unit predicts for itself. */
 enum pi_code pi_graph_build(const struct pi_shape *shape, const struct pi_placement *place,
                             const enum pi_mode *mode, bool sparse, struct pi_graph *out,
                             struct pi_err *err) PI_MUST_CHECK;

@@ -169,14 +169,14 @@ out:
     return rc;
 }
 
-/* Which unit runs a predictor is what the graph says. */
+/* Whose neurons are predicted is what the graph says. */
 static void note_predicted(struct pi_engine *e)
 {
     for (uint32_t i = 0; i < e->decode_graph.n_ops; i++) {
         const struct pi_op *op = &e->decode_graph.ops[i];
 
         if (op->kind == PI_OP_PREDICT)
-            e->s.units[op->unit].layers[op->layer].predicted = true;
+            e->s.units[op->owner].layers[op->layer].predicted = true;
     }
 }
 

@@ -34,7 +34,7 @@ struct pi_unit_layer {
     uint32_t n;
     /* (n) original neuron of each local index, ascending; NULL: all neurons in order */
     const uint32_t *ids;
-    bool predicted; /* decode runs the predictor on this unit */
+    bool predicted; /* decode runs the predictor for this unit's neurons */
 };
 
 struct pi_unit {

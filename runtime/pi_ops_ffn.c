@@ -26,7 +26,7 @@ static struct block block_of(struct pi_state *s, const struct pi_op *op, uint32_
                              uint32_t thread, uint32_t n_threads)
 {
     struct block b = {.s = s,
-                      .u = &s->units[op->unit],
+                      .u = &s->units[op->owner],
                       .layer = op->layer,
                       .n_tok = n_tok,
                       .thread = thread,

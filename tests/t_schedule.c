@@ -168,6 +168,59 @@ static void test_hot_unit_mode(void)
     pi_graph_free(&g);
 }
 
+/* Index in a unit's list of a layer's operator of a kind for an owner, -1: none. */
+static int at(const struct pi_graph *g, const struct pi_schedule *s, uint32_t unit,
+              enum pi_op_kind kind, uint32_t layer, uint32_t owner)
+{
+    for (uint32_t i = 0; i < s->units[unit].n; i++) {
+        const struct pi_op *op = &g->ops[s->units[unit].ops[i].op];
+
+        if (op->kind == kind && op->layer == layer && op->owner == owner)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Attention on the GPU: it predicts for the CPU's neurons first, hands norm and cold set over in one slot, then goes on. */
+static void test_gpu_predicts(void)
+{
+    struct fixture f;
+    struct pi_graph g;
+    struct pi_schedule s;
+
+    fixture_init(&f, 3, 1, PI_MODE_PREDICTED);
+    f.layers[1].n_hot = 0; /* no neuron here, its predictor all the same */
+    f.layers[2].mode_cpu = PI_MODE_EXACT;
+    build(&f, true, &g, &s);
+    EQ(count_kind(&g, PI_OP_PREDICT, 0), 0);
+    EQ(count_kind(&g, PI_OP_PREDICT, 1), 4);
+    for (uint32_t l = 0; l < N_LAYER; l++) {
+        int norm = at(&g, &s, 1, PI_OP_FFN_NORM, l, 1), cold = at(&g, &s, 1, PI_OP_PREDICT, l, 0),
+            hot = at(&g, &s, 1, PI_OP_PREDICT, l, 1), from = l == 2 ? norm : cold;
+        int ffn = at(&g, &s, 0, PI_OP_FFN, l, 0);
+        const struct pi_step_op *wait = &s.units[0].ops[ffn];
+
+        EQ(cold, l == 2 ? -1 : norm + 1);
+        EQ(hot, l == 1 ? -1 : l == 2 ? norm + 1 : norm + 2);
+        EQ(at(&g, &s, 1, PI_OP_FFN, l, 1), l == 1 ? -1 : hot + 1);
+        EQ(at(&g, &s, 1, PI_OP_MERGE, l, 1), l == 1 ? cold + 1 : hot + 2);
+        EQ(wait->n_waits, 1);
+        EQ(s.units[1].ops[from].post, wait->waits[0]);
+        EQ(pi_schedule_crossings(&g, &s, l), 2);
+    }
+    EQ(s.n_slots, 2 * N_LAYER);
+    pi_schedule_free(&s);
+    pi_graph_free(&g);
+    /* attention on the CPU: each predicts for itself, and the hot unit gets the normed input alone */
+    fixture_init(&f, 3, 0, PI_MODE_PREDICTED);
+    build(&f, true, &g, &s);
+    EQ(at(&g, &s, 1, PI_OP_PREDICT, 0, 0), -1);
+    EQ(at(&g, &s, 1, PI_OP_PREDICT, 0, 1), 0);
+    EQ(s.units[0].ops[at(&g, &s, 0, PI_OP_FFN_NORM, 0, 0)].post, s.units[1].ops[0].waits[0]);
+    pi_schedule_free(&s);
+    pi_graph_free(&g);
+}
+
 static void test_bad_graphs(void)
 {
     struct pi_op cyc[2] = {{.n_deps = 1, .deps = {1}}, {.n_deps = 1, .deps = {0}}};
@@ -276,6 +329,7 @@ int main(void)
     test_cpu_attention();
     test_gpu_attention();
     test_hot_unit_mode();
+    test_gpu_predicts();
     test_bad_graphs();
     test_waits_once();
     test_executor(1);
