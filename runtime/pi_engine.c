@@ -7,6 +7,7 @@
 #include "runtime/pi_engine.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_progress.h"
 #include "runtime/pi_blas.h"
 #include "runtime/pi_engine_int.h"
 
@@ -225,6 +226,22 @@ static void end_trace(struct pi_engine *e)
     }
 }
 
+/* A decode step of n tokens, with its time and bytes on the books. */
+static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err *err)
+{
+    struct pi_state *s = &e->s;
+    const uint64_t bytes = s->stats.bytes;
+    const double start = pi_now();
+    enum pi_code rc = pi_exec_team(&e->exec, &e->decode_graph, &e->decode, pi_team_ops, s, n, err);
+    const double seconds = pi_now() - start;
+
+    e->timing.steps++;
+    e->timing.seconds_total += seconds;
+    e->timing.seconds_cpu_busy += seconds;
+    e->timing.bytes_cpu += s->stats.bytes - bytes;
+    return rc;
+}
+
 static enum pi_code run_piece(struct pi_engine *e, enum pi_phase phase, const struct pi_batch *b,
                               uint32_t first, uint32_t n, float *logits, struct pi_err *err)
 {
@@ -239,7 +256,7 @@ static enum pi_code run_piece(struct pi_engine *e, enum pi_phase phase, const st
     for (uint32_t t = 0; t < n; t++) /* what is written over is lost, should the step fail */
         pi_engine_truncate(e, pi_state_seq(s, t), s->pos[t]);
     if (phase == PI_PHASE_DECODE)
-        return pi_exec_team(&e->exec, &e->decode_graph, &e->decode, pi_team_ops, s, n, err);
+        return decode_piece(e, n, err);
     return pi_exec_solo(&e->prompt_exec, &e->prompt_graph, &e->prompt, pi_solo_ops, s, n, err);
 }
 
@@ -298,4 +315,10 @@ void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out)
 {
     *out = e->s.stats;
     memset(&e->s.stats, 0, sizeof(e->s.stats));
+}
+
+void pi_engine_take_timing(struct pi_engine *e, struct pi_engine_timing *out)
+{
+    *out = e->timing;
+    memset(&e->timing, 0, sizeof(e->timing));
 }

@@ -97,4 +97,18 @@ struct pi_engine_stats {
 };
 void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
 
+/* Where the time of decode steps went since the engine was made or the figures were last taken. Times are wall clock, seconds. On the
+ * CPU alone total and busy are the same and nothing is waited for. */
+struct pi_engine_timing {
+    uint64_t steps; /* a batch that is cut into pieces counts each of them */
+    double seconds_total;
+    double seconds_cpu_busy; /* workers computing */
+    double seconds_wait;     /* the CPU waiting for the GPU's hand-over */
+    double seconds_gpu;      /* the graph, from launch to end */
+    double seconds_handover; /* the GPU waiting for the CPU at merges; inside seconds_gpu */
+    /* weights read by each unit, as pi_engine_stats counts them */
+    uint64_t bytes_gpu, bytes_cpu;
+};
+void pi_engine_take_timing(struct pi_engine *e, struct pi_engine_timing *out);
+
 #endif

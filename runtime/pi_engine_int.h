@@ -15,6 +15,7 @@ struct pi_engine {
     struct pi_schedule decode, prompt;
     struct pi_exec exec, prompt_exec;
     struct pi_trace *trace;
+    struct pi_engine_timing timing;
     uint32_t *tables; /* (n_layer, n_ff): hot ids ascending, then cold ids ascending */
     void **scratch;   /* (n_scratch) everything of the memory plan */
     size_t n_scratch;

@@ -36,6 +36,7 @@ static void test_predict_nothing(void)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_PREDICTED, .force_predicted = true};
     struct pi_engine_stats st;
+    struct pi_engine_timing time;
     struct pi_engine *e;
     struct rig r;
     float logits[64];
@@ -52,6 +53,14 @@ static void test_predict_nothing(void)
     EQ(st.weights_attn, 2 * 4 * 64 * 64);
     EQ(st.weights_other, 64 + 64 * 64);
     EQ(st.bytes, 4 * (st.weights_pred + st.weights_attn + st.weights_other));
+    pi_engine_take_timing(e, &time);
+    EQ(time.steps, 1);
+    EQ(time.bytes_cpu, st.bytes);
+    EQ(time.bytes_gpu, 0);
+    OK(time.seconds_total > 0 && time.seconds_cpu_busy == time.seconds_total);
+    OK(time.seconds_wait == 0 && time.seconds_gpu == 0 && time.seconds_handover == 0);
+    pi_engine_take_timing(e, &time);
+    OK(time.steps == 0 && time.bytes_cpu == 0 && time.seconds_total == 0);
     pi_engine_take_stats(e, &st);
     EQ(st.bytes, 0);
     pi_engine_destroy(e);
