@@ -385,7 +385,7 @@ out:
     return rc;
 }
 
-static enum pi_code write_at(struct pi_out *o, uint64_t offset, const uint8_t *p, size_t n,
+static enum pi_code write_at(const struct pi_out *o, uint64_t offset, const uint8_t *p, size_t n,
                              struct pi_err *err)
 {
     while (n > 0) {
@@ -444,6 +444,30 @@ enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, s
     if (offset > o->written || n > o->written - offset)
         return pi_err_set(err, PI_E_RANGE, "%s: patch of %zu bytes at %llu is past the end (%llu)",
                           o->path, n, (unsigned long long)offset, (unsigned long long)o->written);
+    return write_at(o, offset, data, n, err);
+}
+
+enum pi_code pi_out_extend(struct pi_out *o, uint64_t size, struct pi_err *err)
+{
+    enum pi_code rc = flush_buffer(o, err);
+
+    if (rc != PI_OK)
+        return rc;
+    if (size < o->written || size > INT64_MAX)
+        return pi_err_set(err, PI_E_RANGE, "%s: cannot have %llu bytes, %llu are written", o->path,
+                          (unsigned long long)size, (unsigned long long)o->written);
+    if (ftruncate(o->fd, (off_t)size) != 0)
+        return io_error(o, "write", errno, err);
+    o->written = size;
+    return PI_OK;
+}
+
+enum pi_code pi_out_put(const struct pi_out *o, uint64_t offset, const void *data, size_t n,
+                        struct pi_err *err)
+{
+    if (offset > o->written || n > o->written - offset)
+        return pi_err_set(err, PI_E_RANGE, "%s: %zu bytes at %llu are past the end (%llu)", o->path,
+                          n, (unsigned long long)offset, (unsigned long long)o->written);
     return write_at(o, offset, data, n, err);
 }
 

@@ -59,6 +59,12 @@ enum pi_code pi_out_write(struct pi_out *o, const void *data, size_t n,
 enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, size_t n,
                           struct pi_err *err) PI_MUST_CHECK;
 
+/* For several writers at once: everything behind what was appended so far becomes zeros up to size bytes in all, and
+ * pi_out_put() then writes n bytes anywhere inside, from any thread, in any order. PI_E_RANGE for a size below what was appended. */
+enum pi_code pi_out_extend(struct pi_out *o, uint64_t size, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_out_put(const struct pi_out *o, uint64_t offset, const void *data, size_t n,
+                        struct pi_err *err) PI_MUST_CHECK;
+
 /* Bytes appended so far. */
 uint64_t pi_out_size(const struct pi_out *o);
 

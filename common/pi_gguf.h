@@ -171,6 +171,14 @@ enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST
 /* Appends n bytes to the current tensor; when it is full the next one starts. */
 enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n,
                             struct pi_err *err) PI_MUST_CHECK;
+/* For several threads at once, in place of append: after begin, pi_gguf_open_all() gives the file its final size. Then pi_gguf_put()
+ * writes n bytes at an offset inside the tensor that was added as number i (from 0), from any thread and in any order, and
+ * pi_gguf_put_crc() tells the CRC-32 (zlib) of each whole tensor, which is not checked here: one thread, once a tensor. */
+enum pi_code pi_gguf_open_all(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_put(const struct pi_gguf_writer *w, size_t i, uint64_t offset,
+                         const void *data, size_t n, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gguf_put_crc(struct pi_gguf_writer *w, size_t i, uint32_t crc,
+                             struct pi_err *err) PI_MUST_CHECK;
 /* Writes the CRCs and gives a path under which the complete file can be opened before it appears, for a check. *path_out is
  * the caller's to free(); the path is good until commit or abort, one of which must follow. */
 enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out,

@@ -42,6 +42,8 @@ struct pi_gguf_writer {
     struct bytes header;          /* kept until commit, which fills in the CRCs */
     size_t crc_at, header_crc_at; /* where they stand in the header */
     bool begun;
+    bool open_all; /* data comes by pi_gguf_put() */
+    uint64_t data_offset;
     size_t current;  /* tensor that is being written */
     uint64_t filled; /* bytes of it written */
     uLong crc;
@@ -422,6 +424,7 @@ enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err)
     PI_TRY(build_header(w, err));
     PI_TRY(pi_out_write(w->out, w->header.p, w->header.n, err));
     PI_TRY(pad_out(w, err));
+    w->data_offset = pi_out_size(w->out);
     w->begun = true;
     w->crc = crc32_z(0, NULL, 0);
 out:
@@ -436,8 +439,8 @@ enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n
     enum pi_code rc = PI_OK;
     const uint8_t *p = data;
 
-    if (!w->begun)
-        return misused(w, "data before the header", err);
+    if (!w->begun || w->open_all)
+        return misused(w, "data before the header, or appended to what is written in pieces", err);
     while (n > 0) {
         const struct out_tensor *t = &w->tensors[w->current];
         size_t part;
@@ -460,6 +463,45 @@ enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n
     }
 out:
     return rc;
+}
+
+enum pi_code pi_gguf_open_all(struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    uint64_t end = 0;
+
+    if (!w->begun || w->open_all || w->current > 0 || w->filled > 0)
+        return misused(w, "opened for pieces at the wrong time", err);
+    if (w->n_tensors > 0) {
+        const struct out_tensor *last = &w->tensors[w->n_tensors - 1];
+
+        end = last->offset + last->bytes; /* checked when it was added */
+    }
+    if (!pi_size_pad(end, PI_GGUF_ALIGNMENT, &end) || !pi_size_add(end, w->data_offset, &end))
+        return pi_err_set(err, PI_E_RANGE, "%s: the file would pass 2^63 bytes", w->path);
+    PI_TRY(pi_out_extend(w->out, end, err));
+    w->open_all = true;
+out:
+    return rc;
+}
+
+enum pi_code pi_gguf_put(const struct pi_gguf_writer *w, size_t i, uint64_t offset,
+                         const void *data, size_t n, struct pi_err *err)
+{
+    const struct out_tensor *t = w->tensors + i;
+
+    if (!w->open_all || i >= w->n_tensors || offset > t->bytes || n > t->bytes - offset)
+        return misused(w, "a piece of data outside its tensor", err);
+    return pi_out_put(w->out, w->data_offset + t->offset + offset, data, n, err);
+}
+
+enum pi_code pi_gguf_put_crc(struct pi_gguf_writer *w, size_t i, uint32_t crc, struct pi_err *err)
+{
+    if (!w->open_all || i >= w->n_tensors || w->current == w->n_tensors)
+        return misused(w, "a checksum of no tensor", err);
+    pi_store_u32(w->header.p + w->crc_at + 4 * i, crc);
+    w->current++; /* counts the complete ones */
+    return PI_OK;
 }
 
 static enum pi_code write_crcs(struct pi_gguf_writer *w, struct pi_err *err)

@@ -1,9 +1,11 @@
 # Tests of common/: files, GGUF, artifacts, shapes.
-pi_unit_tests += tests/t_file tests/t_gguf tests/t_shape tests/t_lineage tests/t_artifact
+pi_unit_tests += tests/t_file tests/t_gguf tests/t_gguf_pieces tests/t_shape tests/t_lineage tests/t_artifact
 tests_t_file_SOURCES     = tests/t_file.c tests/scratch.h tests/tap.h
 tests_t_file_LDADD       = $(PI_COMMON_LIBS)
 tests_t_gguf_SOURCES     = tests/t_gguf.c tests/gguf_bytes.h tests/scratch.h tests/tap.h
 tests_t_gguf_LDADD       = $(PI_COMMON_LIBS)
+tests_t_gguf_pieces_SOURCES = tests/t_gguf_pieces.c tests/scratch.h tests/tap.h
+tests_t_gguf_pieces_LDADD   = $(PI_COMMON_LIBS)
 tests_t_shape_SOURCES    = tests/t_shape.c tests/gguf_bytes.h tests/scratch.h tests/tap.h
 tests_t_shape_LDADD      = $(PI_COMMON_LIBS)
 tests_t_lineage_SOURCES  = tests/t_lineage.c tests/gguf_bytes.h tests/scratch.h tests/tap.h
