@@ -13,6 +13,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* ---- the device's layout (runtime/pi_dev_model.h) ---- */
+
+#define PI_DEV_ALIGN 256 /* every array on a device starts at a multiple of it */
+
+/* Bytes from row to row of a matrix on a device; 0 for a type that has no layout there. */
+static inline uint64_t pi_dev_row_bytes(enum pi_type type, uint32_t n_cols)
+{
+    const uint64_t n = n_cols, pad = ~(uint64_t)15;
+
+    switch ((int)type) {
+    case PI_TYPE_F32:
+        return (4 * n + 15) & pad;
+    case PI_TYPE_F16:
+    case PI_TYPE_BF16:
+        return (2 * n + 15) & pad;
+    case PI_TYPE_Q8_0: /* values, then scales */
+        return ((n + 15) & pad) + ((2 * (n / 32) + 15) & pad);
+    case PI_TYPE_Q4_0:
+        return ((n / 2 + 15) & pad) + ((2 * (n / 32) + 15) & pad);
+    default:
+        return 0;
+    }
+}
+
 /* Bytes of the weights of one layer, from the file's tensor types. Vectors (norms, biases) count as the F32 they are kept in. */
 struct pi_layer_bytes {
     uint64_t attn; /* q, k, v, output projections, biases, both norms */

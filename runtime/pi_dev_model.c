@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ALIGN       256u
+#define ALIGN       PI_DEV_ALIGN
 #define STAGE_BYTES ((uint64_t)32 << 20)  /* of each pinned buffer, at most */
 #define PIECE_BYTES ((uint64_t)8 << 20)   /* filled before its copy starts */
 #define CHUNK_BYTES ((uint64_t)128 << 10) /* that a thread fills at a time */
@@ -50,22 +50,6 @@ struct build {
 };
 
 /* ---- the list ---- */
-
-/* common/pi_estimate.h is to have this rule. */
-static bool pi_dev_row_bytes(enum pi_type type, uint64_t n_cols, uint64_t *bytes_out)
-{
-    uint64_t row, scales = 0;
-    const bool quantised = type == PI_TYPE_Q8_0 || type == PI_TYPE_Q4_0;
-
-    if (!pi_type_row_bytes(type, n_cols, &row))
-        return false;
-    if (quantised) { /* values alone, then scales */
-        scales = n_cols / 32 * 2;
-        row -= scales;
-    }
-    return pi_size_pad(row, 16, &row) && pi_size_pad(scales, 16, &scales) &&
-           pi_size_add(row, scales, bytes_out);
-}
 
 /* Notes a part of count rows of row_bytes; *p has its source. */
 static enum pi_code add_part(struct build *b, void *to, uint64_t count, uint64_t row_bytes,
@@ -123,7 +107,8 @@ static enum pi_code add_rows(struct build *b, struct where at, const struct pi_m
         return PI_OK;
     if (!pi_dev_type_ok(src->type))
         return no_kernel(b, src, at, err);
-    if (!pi_dev_row_bytes(src->type, src->n_cols, &row_bytes))
+    row_bytes = pi_dev_row_bytes(src->type, src->n_cols);
+    if (row_bytes == 0)
         return pi_err_set(err, PI_E_RANGE, "%s: rows of %u elements of type %s", at.name,
                           src->n_cols, pi_type_name(src->type));
     *out = (struct pi_dmat){
