@@ -102,7 +102,7 @@ struct pi_k_set {
     uint32_t *tokens; /* (n_hot) bit t: wanted for token t; entry i belongs to local[i] */
     uint32_t *marks;  /* (n_hot + n_cold) scratch: bit t: neuron wanted for token t */
     uint32_t *ticket; /* scratch; zero before the first launch, zero after each */
-    float *gate;      /* (n_tok, n_hot) by position in local[]: the activation's output, by pi_k_gate_exact(); else scratch */
+    float *gate;      /* (n_tok, n_hot) by local index: the activation's output, by pi_k_gate_exact() */
 };
 
 /* The cold set in mapped memory, for the CPU; what pi_cold_run() takes. */
@@ -120,7 +120,7 @@ void pi_k_predict(const struct pi_dev_layer *layer, const float *hidden,
                   const struct pi_k_cold_map *cold, uint32_t n_tok, void *stream);
 
 /* Exact: activation of the gate (up where not gated, with its bias) of all hot neurons for x (n_tok, n_embd) normed; set: those whose output is not zero for some
- * token, with set->gate = that output (0 for tokens without their bit). */
+ * real token; set->gate: that output for every hot neuron, by local index. */
 void pi_k_gate_exact(const struct pi_shape *shape, const struct pi_dev_layer *layer, const float *x,
                      const struct pi_k_step *step, const struct pi_k_set *set, uint32_t n_tok,
                      void *stream);
@@ -159,10 +159,11 @@ void pi_k_merge(float *residual, const float *down_b, const float *parts, uint32
                 const float *cold_map, const struct pi_k_wait *wait, const struct pi_k_step *step,
                 float *copy, uint32_t n_tok, uint32_t n_embd, void *stream);
 
-/* out_map (n_tok, n_embd) = sum of parts in order, to mapped memory, then the slot takes step->step: for a merge on the CPU. */
+/* out_map (n_tok, n_embd) = sum of parts in order, to mapped memory, then the slot takes step->step: for a merge on the CPU. ticket: device, zero before the
+ * first launch, zero after each (that of a struct pi_k_set will do). */
 void pi_k_publish_parts(const float *parts, uint32_t n_parts, float *out_map, uint32_t *slot_map,
-                        const struct pi_k_step *step, uint32_t n_tok, uint32_t n_embd,
-                        void *stream);
+                        const struct pi_k_step *step, uint32_t *ticket, uint32_t n_tok,
+                        uint32_t n_embd, void *stream);
 
 /* Waits, then dst[i] = src_map[i] for two arrays of n floats (dst2 may be NULL): what the CPU hands over where nothing is merged. */
 void pi_k_receive(const struct pi_k_wait *wait, const struct pi_k_step *step, const float *src_map,
