@@ -10,7 +10,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_avx2.c \
 	runtime/cpu/pi_cpu_avx512.c \
 	runtime/pi_blas.c runtime/pi_blas.h \
-	runtime/pi_cold.h \
+	runtime/pi_cold.c runtime/pi_cold.h \
 	runtime/pi_engine.c runtime/pi_engine.h \
 	runtime/pi_engine_graph.c runtime/pi_engine_plan.c runtime/pi_engine_int.h \
 	runtime/pi_exec_cpu.c runtime/pi_exec_cpu.h \

@@ -1,0 +1,428 @@
+/*
+ * The CPU's share of a split layer.
+ *
+ * What is done for a chunk: the activation of its neurons for the tokens that want them, the second matrix where it is not 0, and in the one-pass form
+ * the down rows. Neurons with the same set of tokens stand together as a run; a kernel takes a run of rows and all its tokens. With one
+ * token that is all active neurons of a tile; with many, each has its own set and a run is mostly one row.
+ *
+ * Values of a list are packed: neuron after neuron, of each its tokens in ascending order.
+ */
+#include "config.h"
+
+#include "runtime/pi_cold.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_size.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TILE     64 /* neurons taken through gate, up and down together */
+#define COLS     32 /* columns are cut at multiples of it: whole blocks of quantised rows */
+#define PARTS    64 /* partial sums of a list at most... */
+#define PART_TOK 4  /* ... for so many tokens; fewer for more */
+#define LINE     64
+
+struct pi_cold_scratch {
+    alignas(LINE) atomic_uint drawn; /* chunks drawn beyond each thread's first; 0 between jobs */
+    alignas(LINE) uint32_t n_max;
+    uint32_t n_tok_max, n_embd, n_parts; /* n_parts: partial sums of one token there is room for */
+    uint32_t *fired; /* (n_max) tokens for which the neuron's product stands in prod */
+    float *prod;     /* (n_max, n_tok_max) packed, a chunk's from its first neuron's place on */
+    uint8_t *used;   /* (n_parts) the partial sum is not empty */
+    float *part;     /* (n_parts, n_embd) */
+};
+
+/* Some neurons with their tokens. */
+struct list {
+    uint32_t n;
+    uint32_t id[TILE], mask[TILE];
+};
+
+struct chunk {
+    uint32_t begin, end;
+};
+
+/* ---- scratch ---- */
+
+static uint32_t parts_for(uint32_t n_max, uint32_t n_tok_max)
+{
+    uint32_t chunks = n_max < PARTS ? n_max : PARTS;
+
+    return chunks * (n_tok_max < PART_TOK ? n_tok_max : PART_TOK);
+}
+
+uint64_t pi_cold_scratch_bytes(uint32_t n_max, uint32_t n_tok_max, uint32_t n_embd)
+{
+    uint64_t per_neuron = sizeof(uint32_t) + (uint64_t)n_tok_max * sizeof(float);
+    uint64_t per_part = (uint64_t)n_embd * sizeof(float) + 1, a = 0, b = 0, sum = 0;
+
+    if (!pi_size_mul(per_neuron, n_max, &a) ||
+        !pi_size_mul(per_part, parts_for(n_max, n_tok_max), &b) || !pi_size_add(a, b, &sum) ||
+        !pi_size_add(sum, sizeof(struct pi_cold_scratch) + (uint64_t)4 * LINE, &sum))
+        return UINT64_MAX;
+    return sum;
+}
+
+enum pi_code pi_cold_scratch_create(uint32_t n_max, uint32_t n_tok_max, uint32_t n_embd,
+                                    struct pi_cold_scratch **out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_cold_scratch *s = NULL;
+
+    if (n_tok_max < 1 || n_tok_max > PI_COLD_TOKENS)
+        return pi_err_set(err, PI_E_RANGE, "%u tokens in a split layer: expected 1 to %d",
+                          n_tok_max, PI_COLD_TOKENS);
+    PI_ALLOC_ALIGNED(s, 1, err);
+    s->n_max = n_max;
+    s->n_tok_max = n_tok_max;
+    s->n_embd = n_embd;
+    s->n_parts = parts_for(n_max, n_tok_max);
+    PI_ALLOC_ALIGNED(s->fired, n_max, err);
+    PI_ALLOC_ALIGNED(s->prod, (size_t)n_max * n_tok_max, err);
+    PI_ALLOC_ALIGNED(s->used, s->n_parts, err);
+    PI_ALLOC_ALIGNED(s->part, (size_t)s->n_parts * n_embd, err);
+    *out = s;
+    return PI_OK;
+out:
+    pi_cold_scratch_free(s);
+    return rc;
+}
+
+void pi_cold_scratch_free(struct pi_cold_scratch *s)
+{
+    if (s == NULL)
+        return;
+    free(s->fired);
+    free(s->prod);
+    free(s->used);
+    free(s->part);
+    free(s);
+}
+
+/* ---- form and chunks ---- */
+
+struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
+{
+    struct pi_cold_form f = {.n_one = 0, .chunk_one = 1, .chunk_two = n / 96 + 1};
+
+    (void)n_tok;
+    return f;
+}
+
+static uint32_t chunks_in(uint32_t n, uint32_t size)
+{
+    return n / size + (n % size != 0);
+}
+
+/* The job's form within what the scratch has room for. */
+static struct pi_cold_form form_of(const struct pi_cold_job *job)
+{
+    struct pi_cold_form f = job->form != NULL ? *job->form : pi_cold_form_of(job->n, job->n_tok);
+    uint32_t room = job->scratch->n_parts / job->n_tok;
+
+    f.n_one = f.n_one < job->n ? f.n_one : job->n;
+    f.chunk_one = f.chunk_one > 0 ? f.chunk_one : 1;
+    f.chunk_two = f.chunk_two > 0 ? f.chunk_two : 1;
+    if (chunks_in(f.n_one, f.chunk_one) > room)
+        f.n_one = room * f.chunk_one;
+    return f;
+}
+
+/* Chunk number i; of the first n_one_chunks each has a partial sum. */
+static struct chunk chunk_of(const struct pi_cold_job *job, const struct pi_cold_form *f,
+                             uint32_t i)
+{
+    uint32_t n_one = chunks_in(f->n_one, f->chunk_one);
+    uint32_t first = i < n_one ? 0 : f->n_one, end = i < n_one ? f->n_one : job->n;
+    uint32_t size = i < n_one ? f->chunk_one : f->chunk_two;
+    uint32_t begin = first + (i < n_one ? i : i - n_one) * size;
+
+    return (struct chunk){begin, end - begin < size ? end : begin + size};
+}
+
+/* ---- runs ---- */
+
+/* How many neurons from k on have the same tokens. */
+static uint32_t run_length(const struct list *l, uint32_t k)
+{
+    uint32_t i = k + 1;
+
+    while (i < l->n && l->mask[i] == l->mask[k])
+        i++;
+    return i - k;
+}
+
+static uint32_t n_set(uint32_t mask)
+{
+    return (uint32_t)__builtin_popcount(mask);
+}
+
+/* out (packed): rows of the list . x of their tokens. */
+static void dots(const struct pi_cold_job *job, const struct pi_mat *m, const struct list *l,
+                 float *out)
+{
+    const struct pi_cpu_type *type = job->cpu->type[m->type];
+
+    for (uint32_t k = 0, len; k < l->n; k += len) {
+        uint32_t n_x = n_set(l->mask[k]), j = 0;
+        float one[TILE];
+
+        len = run_length(l, k);
+        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1, j++) {
+            const float *x = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
+
+            type->dot_ids(m->data, m->row_bytes, l->id + k, len, x, m->n_cols, one);
+            for (uint32_t i = 0; i < len; i++)
+                out[(size_t)i * n_x + j] = one[i];
+        }
+        out += (size_t)len * n_x;
+    }
+}
+
+/* y_t[cols) += the list's rows of down times their products; y (n_tok, n_embd). */
+static void add_rows(const struct pi_cold_job *job, const struct list *l, const float *prod,
+                     struct chunk cols, float *y)
+{
+    const struct pi_mat *m = &job->w->down_t;
+    const struct pi_cpu_type *type = job->cpu->type[m->type];
+
+    for (uint32_t k = 0, len; k < l->n; k += len) {
+        uint32_t n_y = n_set(l->mask[k]), j = 0;
+        float one[TILE];
+
+        len = run_length(l, k);
+        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1, j++) {
+            for (uint32_t i = 0; i < len; i++)
+                one[i] = prod[(size_t)i * n_y + j];
+            type->axpy_ids(m->data, m->row_bytes, l->id + k, one, len, cols.begin, cols.end,
+                           y + (size_t)__builtin_ctz(rest) * m->n_cols);
+        }
+        prod += (size_t)len * n_y;
+    }
+}
+
+/* ---- the first pass ---- */
+
+static uint32_t all_tokens(const struct pi_cold_job *job)
+{
+    return UINT32_MAX >> (32 - job->n_tok);
+}
+
+/* The tile's neurons that some token wants. */
+static void list_wanted(const struct pi_cold_job *job, struct chunk tile, struct list *l)
+{
+    l->n = 0;
+    for (uint32_t i = tile.begin; i < tile.end; i++) {
+        uint32_t mask = all_tokens(job) & (job->tokens != NULL ? job->tokens[i] : UINT32_MAX);
+
+        l->id[l->n] = job->ids[i];
+        l->mask[l->n] = mask;
+        l->n += mask != 0;
+    }
+}
+
+static void add_bias(const struct list *l, const float *bias, float *v)
+{
+    for (uint32_t k = 0; k < l->n; k++) {
+        uint32_t n = n_set(l->mask[k]);
+
+        for (uint32_t j = 0; j < n; j++)
+            *v++ += bias[l->id[k]];
+    }
+}
+
+static size_t n_values(const struct list *l)
+{
+    size_t n = 0;
+
+    for (uint32_t k = 0; k < l->n; k++)
+        n += n_set(l->mask[k]);
+    return n;
+}
+
+/* Drops what is 0, values and neurons. */
+static void keep_fired(struct list *l, float *v)
+{
+    const float *from = v;
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < l->n; k++) {
+        uint32_t mask = 0;
+
+        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1, from++) {
+            *v = *from;
+            mask |= *from != 0.0f ? rest & -rest : 0;
+            v += *from != 0.0f;
+        }
+        l->id[n] = l->id[k];
+        l->mask[n] = mask;
+        n += mask != 0;
+    }
+    l->n = n;
+}
+
+/* l, prod: what of the tile goes into down. */
+static void tile_products(const struct pi_cold_job *job, struct chunk tile, struct list *l,
+                          float *prod)
+{
+    bool gated = job->shape->gated;
+    float up[TILE * PI_COLD_TOKENS];
+    size_t n;
+
+    list_wanted(job, tile, l);
+    dots(job, gated ? &job->w->gate : &job->w->up, l, prod);
+    if (!gated && job->w->up_b != NULL)
+        add_bias(l, job->w->up_b, prod);
+    pi_activate_n(job->shape, prod, n_values(l));
+    if (job->mode != PI_MODE_DENSE)
+        keep_fired(l, prod);
+    if (!gated)
+        return;
+    dots(job, &job->w->up, l, up);
+    n = n_values(l);
+    for (size_t i = 0; i < n; i++)
+        prod[i] *= up[i];
+}
+
+/* Leaves the tile's tokens in fired. The list is a subsequence of the tile's ids. */
+static void note_fired(const struct pi_cold_job *job, struct chunk tile, const struct list *l)
+{
+    uint32_t k = 0;
+
+    for (uint32_t i = tile.begin; i < tile.end; i++) {
+        bool here = k < l->n && l->id[k] == job->ids[i];
+
+        job->scratch->fired[i] = here ? l->mask[k] : 0;
+        k += here;
+    }
+}
+
+static void run_chunk(const struct pi_cold_job *job, struct chunk c, uint32_t part, bool one_pass)
+{
+    struct pi_cold_scratch *s = job->scratch;
+    uint32_t d = job->w->down_t.n_cols;
+    float prod[TILE * PI_COLD_TOKENS], *y = s->part + (size_t)part * job->n_tok * d;
+    float *to = s->prod + (size_t)c.begin * job->n_tok;
+    bool used = false;
+
+    for (uint32_t b = c.begin; b < c.end; b += TILE) {
+        struct chunk tile = {b, c.end - b < TILE ? c.end : b + TILE};
+        struct list l;
+
+        tile_products(job, tile, &l, prod);
+        note_fired(job, tile, &l);
+        if (!one_pass) {
+            size_t n = n_values(&l);
+
+            memcpy(to, prod, n * sizeof(*to));
+            to += n;
+        } else if (l.n > 0) {
+            if (!used)
+                memset(y, 0, (size_t)job->n_tok * d * sizeof(*y));
+            used = true;
+            add_rows(job, &l, prod, (struct chunk){0, d}, y);
+        }
+    }
+    if (one_pass)
+        s->used[part] = used;
+}
+
+/* ---- behind the barrier ---- */
+
+static struct chunk columns(uint32_t d, uint32_t thread, uint32_t n_threads)
+{
+    uint64_t pieces = chunks_in(d, COLS);
+    uint64_t b = pieces * thread / n_threads * COLS, e = pieces * (thread + 1) / n_threads * COLS;
+
+    return (struct chunk){(uint32_t)(b < d ? b : d), (uint32_t)(e < d ? e : d)};
+}
+
+static void add_parts(const struct pi_cold_job *job, uint32_t n_parts, struct chunk cols)
+{
+    const struct pi_cold_scratch *s = job->scratch;
+    uint32_t d = job->w->down_t.n_cols;
+
+    for (uint32_t p = 0; p < n_parts; p++) {
+        for (uint32_t t = 0; s->used[p] && t < job->n_tok; t++)
+            job->cpu->axpy_f32(1.0f, s->part + ((size_t)p * job->n_tok + t) * d + cols.begin,
+                               job->out + (size_t)t * d + cols.begin, cols.end - cols.begin);
+    }
+}
+
+/* Adds what the chunks of the two-pass form left, in ascending order. */
+static void add_products(const struct pi_cold_job *job, const struct pi_cold_form *f,
+                         struct chunk cols)
+{
+    const struct pi_cold_scratch *s = job->scratch;
+    float prod[TILE * PI_COLD_TOKENS], *to = prod;
+    struct list l = {.n = 0};
+
+    for (uint32_t b = f->n_one; b < job->n; b += f->chunk_two) {
+        uint32_t end = job->n - b < f->chunk_two ? job->n : b + f->chunk_two;
+        const float *from = s->prod + (size_t)b * job->n_tok;
+
+        for (uint32_t i = b; i < end; i++) {
+            uint32_t n = n_set(s->fired[i]);
+
+            if (n == 0)
+                continue;
+            l.id[l.n] = job->ids[i];
+            l.mask[l.n++] = s->fired[i];
+            memcpy(to, from, n * sizeof(*to));
+            to += n;
+            from += n;
+            if (l.n == TILE) {
+                add_rows(job, &l, prod, cols, job->out);
+                l.n = 0;
+                to = prod;
+            }
+        }
+    }
+    add_rows(job, &l, prod, cols, job->out);
+}
+
+static void count(struct pi_cold_job *job)
+{
+    struct pi_cold_stats st = {0};
+    uint32_t rows = 0;
+
+    for (uint32_t i = 0; i < job->n; i++) {
+        uint32_t fired = job->scratch->fired[i];
+
+        st.first_rows += job->tokens == NULL || (job->tokens[i] & all_tokens(job)) != 0;
+        st.active += n_set(fired);
+        rows += fired != 0;
+    }
+    st.up_rows = job->shape->gated ? rows : 0;
+    st.down_rows = rows;
+    job->stats = st;
+}
+
+void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
+{
+    struct pi_cold_scratch *s = job->scratch;
+    struct pi_cold_form f = form_of(job);
+    uint32_t n_one = chunks_in(f.n_one, f.chunk_one);
+    uint32_t n_chunks = n_one + chunks_in(job->n - f.n_one, f.chunk_two);
+    uint32_t d = job->w->down_t.n_cols;
+    struct chunk cols = columns(d, thread, n_threads);
+
+    /* the first chunk is the thread's own: they do not all reach for the counter at once */
+    for (uint32_t i = thread; i < n_chunks;
+         i = n_threads + atomic_fetch_add_explicit(&s->drawn, 1, memory_order_relaxed))
+        run_chunk(job, chunk_of(job, &f, i), i, i < n_one);
+    if (n_threads > 1)
+        pi_pool_barrier(job->pool, thread);
+    if (thread == 0)
+        atomic_store_explicit(&s->drawn, 0, memory_order_relaxed);
+    for (uint32_t t = 0; t < job->n_tok; t++)
+        memset(job->out + (size_t)t * d + cols.begin, 0,
+               (cols.end - cols.begin) * sizeof(*job->out));
+    add_parts(job, n_one, cols);
+    add_products(job, &f, cols);
+    if (thread == 0)
+        count(job);
+}
