@@ -20,6 +20,7 @@ libpi_common_a_SOURCES = \
 	common/pi_predictor.c common/pi_predictor.h \
 	common/pi_profile.c common/pi_profile.h \
 	common/pi_progress.c common/pi_progress.h \
+	common/pi_prompt_size.c common/pi_prompt_size.h \
 	common/pi_schedule.c common/pi_schedule.h \
 	common/pi_shape.c common/pi_shape.h \
 	common/pi_size.h \
