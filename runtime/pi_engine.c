@@ -77,11 +77,25 @@ static enum pi_code check_options(const struct pi_model *m, const struct pi_pred
         return pi_err_set(err, PI_E_MISMATCH,
                           "placement is for %u layers of %u neurons, the model has %u of %u",
                           place->n_layer, place->n_ff, sh->n_layer, sh->n_ff);
-    if (opt->two_units && place == NULL)
+    if (opt->two_units && opt->on_gpu)
+        return pi_err_set(err, PI_E_RANGE, "units on the CPU and on a GPU in one engine");
+    if ((opt->two_units || opt->on_gpu) && place == NULL)
         return pi_err_set(err, PI_E_MISMATCH,
                           "two units need a placement: make one with pi-place %s",
                           m->file.map.path);
     return PI_OK;
+}
+
+/* Most tokens of a decode step. Graphs are made for powers of two. */
+static uint32_t decode_tokens(const struct pi_engine_options *opt)
+{
+    uint32_t n = 1;
+
+    if (!opt->on_gpu)
+        return opt->n_seq < 4 ? 4 : opt->n_seq < PI_DECODE_TOKENS ? opt->n_seq : PI_DECODE_TOKENS;
+    while (n < opt->n_seq && n < PI_DECODE_TOKENS)
+        n *= 2;
+    return n;
 }
 
 enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor *pred,
@@ -89,7 +103,7 @@ enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor 
                               const struct pi_engine_options *opt, struct pi_engine **out,
                               struct pi_err *err)
 {
-    const struct pi_placement *split = opt->two_units ? place : NULL;
+    const struct pi_placement *split = opt->two_units || opt->on_gpu ? place : NULL;
     struct pi_engine *e = NULL;
     bool need_t;
     uint64_t copied;
@@ -107,7 +121,7 @@ enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor 
     e->s.pool = pool;
     e->s.n_units = split != NULL ? 2 : 1;
     e->s.n_lanes = pi_pool_size(pool);
-    e->s.n_dec = opt->n_seq < 4 ? 4 : opt->n_seq < PI_DECODE_TOKENS ? opt->n_seq : PI_DECODE_TOKENS;
+    e->s.n_dec = decode_tokens(opt);
     PI_TRY(pi_cpu_select(&e->s.cpu, err));
     if (pred != NULL)
         PI_TRY(check_predictor(model, pred, e->s.cpu, err));
@@ -129,6 +143,7 @@ void pi_engine_destroy(struct pi_engine *e)
 {
     if (e == NULL)
         return;
+    pi_engine_gpu_destroy(e);
     for (size_t i = 0; i < e->n_scratch; i++)
         free(e->scratch[i]);
     free(e->scratch);
@@ -196,6 +211,8 @@ static enum pi_code begin_trace(struct pi_engine *e, enum pi_phase phase, const 
 
     if (e->trace == NULL || phase != PI_PHASE_DECODE)
         return PI_OK;
+    if (e->gpu != NULL)
+        PI_FAIL(err, PI_E_UNSUPPORTED, "steps on a GPU can not be traced: use --device cpu");
     if (b->n_tok != 1)
         PI_FAIL(err, PI_E_RANGE, "a traced step of %u tokens, traces are of one", b->n_tok);
     if (e->trace->mask_bytes != (sh->n_ff + 7u) / 8u)
@@ -232,11 +249,16 @@ static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err 
     struct pi_state *s = &e->s;
     const uint64_t bytes = s->stats.bytes;
     const double start = pi_now();
-    enum pi_code rc = pi_exec_team(&e->exec, &e->decode_graph, &e->decode, pi_team_ops, s, n, err);
+    enum pi_code rc =
+        e->gpu != NULL
+            ? pi_engine_gpu_decode(e, err)
+            : pi_exec_team(&e->exec, &e->decode_graph, &e->decode, pi_team_ops, s, n, err);
     const double seconds = pi_now() - start;
 
     e->timing.steps++;
     e->timing.seconds_total += seconds;
+    if (e->gpu != NULL) /* it keeps the rest of the account */
+        return rc;
     e->timing.seconds_cpu_busy += seconds;
     e->timing.bytes_cpu += s->stats.bytes - bytes;
     return rc;
@@ -257,6 +279,8 @@ static enum pi_code run_piece(struct pi_engine *e, enum pi_phase phase, const st
         pi_engine_truncate(e, pi_state_seq(s, t), s->pos[t]);
     if (phase == PI_PHASE_DECODE)
         return decode_piece(e, n, err);
+    if (e->gpu != NULL)
+        return pi_engine_gpu_prompt(e, err);
     return pi_exec_solo(&e->prompt_exec, &e->prompt_graph, &e->prompt, pi_solo_ops, s, n, err);
 }
 
@@ -319,6 +343,8 @@ void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out)
 
 void pi_engine_take_timing(struct pi_engine *e, struct pi_engine_timing *out)
 {
+    if (e->gpu != NULL)
+        pi_engine_gpu_take_timing(e);
     *out = e->timing;
     memset(&e->timing, 0, sizeof(e->timing));
 }

@@ -28,13 +28,23 @@ struct pi_engine_options {
     enum pi_type kv_type; /* PI_TYPE_F16 or PI_TYPE_F32 */
     /* cpu+cpu: the placement's hot neurons run as a second unit on the same pool */
     bool two_units;
+    /* the placement's GPU units run on this GPU; excludes two_units */
+    bool on_gpu;
+    int gpu; /* index, with on_gpu */
+    /* hand-overs by events instead of flags inside one graph (debugging; else tried and chosen) */
+    bool gpu_events;
+    /* products of prompt chunks in F32 on a GPU too: reference figures, profiles */
+    bool f32_gemm;
+    /* bytes of the GPU's memory that everything of the run may take, its context included; 0: what is free */
+    uint64_t vram_budget;
     /* every layer with a predictor runs predicted, whether it pays or not (tests, --verify
      * figures) */
     bool force_predicted;
 };
 
 /* pred and place may be NULL. PI_E_MISMATCH when pred or place were made for another model (callers check files; this checks shapes);
- * PI_E_RANGE for n_ctx above what the model's position table holds; PI_E_NOMEM naming what did not fit. */
+ * PI_E_RANGE for n_ctx above what the model's position table holds; PI_E_NOMEM naming what did not fit; with on_gpu
+ * PI_E_NODEV, PI_E_DEVICE. */
 enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor *pred,
                               const struct pi_placement *place, struct pi_pool *pool,
                               const struct pi_engine_options *opt, struct pi_engine **out,

@@ -23,6 +23,22 @@ static bool predictor_pays(const struct pi_shape *sh, const struct pi_layer_weig
     return cost + (double)p->density * sh->n_ff * row < row * sh->n_ff;
 }
 
+/* What the predictor reads was left on another unit than the one that would run it: hand-overs carry the feed-forward's input and the residual alone.
+ * pl: of this layer; the placement's layers are one array. */
+static bool input_is_elsewhere(const struct pi_engine *e, const struct pi_place_layer *pl,
+                               uint32_t layer, enum pi_predictor_input input)
+{
+    bool attn_gpu = pl->attn_unit != PI_UNIT_CPU;
+
+    (void)e;
+    if (input == PI_PRED_IN_LAYER)
+        return !attn_gpu && pl->n_hot > 0;
+    if (input == PI_PRED_IN_PREV_ATTN)
+        return layer == 0 || (pl[-1].attn_unit != PI_UNIT_CPU) != attn_gpu ||
+               (!attn_gpu && pl->n_hot > 0);
+    return false;
+}
+
 static enum pi_mode choose_mode(const struct pi_engine *e, const struct pi_place_layer *pl,
                                 uint32_t layer)
 {
@@ -34,6 +50,8 @@ static enum pi_mode choose_mode(const struct pi_engine *e, const struct pi_place
     if (e->opt.mode == PI_MODE_EXACT || p == NULL || p->width == 0)
         return PI_MODE_EXACT;
     if (p->input == PI_PRED_IN_PREV_ATTN && layer == 0)
+        return PI_MODE_EXACT;
+    if (e->opt.on_gpu && input_is_elsewhere(e, pl, layer, p->input))
         return PI_MODE_EXACT;
     if (e->opt.force_predicted)
         return PI_MODE_PREDICTED;
@@ -160,9 +178,12 @@ static enum pi_code decode_placement(const struct pi_engine *e, const struct pi_
         pl->attn_unit = place->layers[l].attn_unit != PI_UNIT_CPU;
         pl->mode_cpu = e->opt.force_predicted ? PI_MODE_PREDICTED : place->layers[l].mode_cpu;
         pl->mode_gpu = e->opt.force_predicted ? PI_MODE_PREDICTED : place->layers[l].mode_gpu;
+        if (pl->n_hot == 0) /* then there is no other unit's mode to differ from */
+            pl->mode_cpu = e->s.mode[l];
     }
     if (place != NULL) {
-        out->embd_unit = place->embd_unit != PI_UNIT_CPU;
+        /* a GPU gets each token's row with the step's inputs */
+        out->embd_unit = !e->opt.on_gpu && place->embd_unit != PI_UNIT_CPU;
         out->output_unit = place->output_unit != PI_UNIT_CPU;
     }
 out:
@@ -197,6 +218,8 @@ enum pi_code pi_engine_make_schedules(struct pi_engine *e, const struct pi_place
     PI_TRY(pi_exec_init(&e->exec, s->pool, &e->decode, err));
     PI_TRY(pi_exec_init(&e->prompt_exec, s->pool, &e->prompt, err));
     note_predicted(e);
+    if (e->opt.on_gpu)
+        PI_TRY(pi_engine_gpu_create(e, &decode, err));
 out:
     free(decode.layers);
     free(prompt.layers);

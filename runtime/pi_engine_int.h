@@ -7,6 +7,8 @@
 #include "runtime/pi_engine.h"
 #include "runtime/pi_ops.h"
 
+struct pi_engine_gpu; /* the GPU's side of an engine: pi_engine_gpu.c, or nothing (pi_gpu_none.c) */
+
 struct pi_engine {
     struct pi_engine_options opt;
     struct pi_state s;
@@ -14,6 +16,7 @@ struct pi_engine {
     struct pi_graph decode_graph, prompt_graph;
     struct pi_schedule decode, prompt;
     struct pi_exec exec, prompt_exec;
+    struct pi_engine_gpu *gpu; /* NULL on the CPU alone */
     struct pi_trace *trace;
     struct pi_engine_timing timing;
     uint32_t *tables; /* (n_layer, n_ff): hot ids ascending, then cold ids ascending */
@@ -39,5 +42,15 @@ enum pi_code pi_engine_make_schedules(struct pi_engine *e, const struct pi_place
 
 /* pi_engine_plan.c: KV cache and all scratch, summed up before the first byte is allocated. PI_E_NOMEM says what does not fit. */
 enum pi_code pi_engine_allocate(struct pi_engine *e, struct pi_err *err) PI_MUST_CHECK;
+
+/* The GPU's side, with opt.on_gpu, after everything else. place: as the graph sees it, GPU units folded into unit 1. */
+enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement *place,
+                                  struct pi_err *err) PI_MUST_CHECK;
+void pi_engine_gpu_destroy(struct pi_engine *e);
+/* A decode step, a prompt chunk: of what e->s holds. */
+enum pi_code pi_engine_gpu_decode(struct pi_engine *e, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_engine_gpu_prompt(struct pi_engine *e, struct pi_err *err) PI_MUST_CHECK;
+/* Adds the GPU's account to e->timing. */
+void pi_engine_gpu_take_timing(struct pi_engine *e);
 
 #endif

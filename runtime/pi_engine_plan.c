@@ -119,7 +119,7 @@ static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_er
     uint64_t d = s->m->shape.n_embd;
     enum pi_code rc = PI_OK;
 
-    for (uint32_t i = 0; i < s->n_units; i++) {
+    for (uint32_t i = 0; i < (e->opt.on_gpu ? 1 : s->n_units); i++) {
         struct pi_unit *u = &s->units[i];
 
         PI_TRY(plan_add(p, &u->cand, s->n_dec, u->n_max, sizeof(*u->cand), err));
