@@ -83,3 +83,8 @@ void pi_engine_gpu_take_timing(struct pi_engine *e)
 
     (void)!pi_exec_gpu_take_timing(e->gpu->exec, &e->timing, &ignored);
 }
+
+struct pi_exec_gpu *pi_engine_gpu_exec(struct pi_engine *e)
+{
+    return e->gpu != NULL ? e->gpu->exec : NULL;
+}

@@ -7,6 +7,7 @@
 #include "runtime/pi_engine.h"
 #include "runtime/pi_ops.h"
 
+struct pi_exec_gpu;
 struct pi_engine_gpu; /* the GPU's side of an engine: pi_engine_gpu.c, or nothing (pi_gpu_none.c) */
 
 struct pi_engine {
@@ -50,6 +51,8 @@ void pi_engine_gpu_destroy(struct pi_engine *e);
 /* A decode step, a prompt chunk: of what e->s holds. */
 enum pi_code pi_engine_gpu_decode(struct pi_engine *e, struct pi_err *err) PI_MUST_CHECK;
 enum pi_code pi_engine_gpu_prompt(struct pi_engine *e, struct pi_err *err) PI_MUST_CHECK;
+/* For tests; NULL on the CPU alone. */
+struct pi_exec_gpu *pi_engine_gpu_exec(struct pi_engine *e);
 /* Adds the GPU's account to e->timing. */
 void pi_engine_gpu_take_timing(struct pi_engine *e);
 

@@ -204,7 +204,8 @@ static void emit_ffn(struct capture *c, const struct pi_op *op, const struct pi_
     pi_k_ffn_down(l, kind, x->d.h, &set, x->d.parts, c->n_tok, sh->n_embd, x->stream);
     if (so->post != PI_NO_SLOT)
         pi_k_publish_parts(x->d.parts, c->n_parts, x->m.hot_part[op->layer & 1].dev,
-                           pi_xg_slot_dev(x, so->post), x->d.step, c->n_tok, sh->n_embd, x->stream);
+                           pi_xg_slot_dev(x, so->post), x->d.step, x->d.set.ticket, c->n_tok,
+                           sh->n_embd, x->stream);
 }
 
 static void emit_merge(struct capture *c, const struct pi_op *op, const struct pi_step_op *so)

@@ -1,6 +1,7 @@
 /* pi_gpu.h in a build without CUDA: there is no device. */
 #include "config.h"
 
+#include "runtime/pi_engine_int.h"
 #include "runtime/pi_gpu.h"
 
 #include <string.h>
@@ -57,4 +58,45 @@ enum pi_code pi_gpu_measure(int index, struct pi_gpu_speed *out, struct pi_err *
 {
     (void)out;
     return no_device(index, err);
+}
+
+enum pi_code pi_gpu_measure_handover(int index, double *seconds, struct pi_err *err)
+{
+    (void)seconds;
+    return no_device(index, err);
+}
+
+/* ---- the GPU's side of an engine ---- */
+
+enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement *place,
+                                  struct pi_err *err)
+{
+    (void)place;
+    return no_device(e->opt.gpu, err);
+}
+
+void pi_engine_gpu_destroy(struct pi_engine *e)
+{
+    (void)e;
+}
+
+enum pi_code pi_engine_gpu_decode(struct pi_engine *e, struct pi_err *err)
+{
+    return no_device(e->opt.gpu, err);
+}
+
+enum pi_code pi_engine_gpu_prompt(struct pi_engine *e, struct pi_err *err)
+{
+    return no_device(e->opt.gpu, err);
+}
+
+void pi_engine_gpu_take_timing(struct pi_engine *e)
+{
+    (void)e;
+}
+
+struct pi_exec_gpu *pi_engine_gpu_exec(struct pi_engine *e)
+{
+    (void)e;
+    return NULL;
 }

@@ -102,7 +102,7 @@ static inline struct pi_engine *engine(struct rig *r, const struct pi_engine_opt
     opts.n_seq = opts.n_seq == 0 ? 1 : opts.n_seq;
     opts.kv_type = opts.kv_type == PI_TYPE_F16 ? PI_TYPE_F16 : PI_TYPE_F32;
     PASSES(pi_engine_create(&r->m, opts.mode == PI_MODE_PREDICTED ? &r->pred : NULL,
-                            opts.two_units ? &r->place : NULL, r->pool, &opts, &e, &r->e),
+                            opts.two_units || opts.on_gpu ? &r->place : NULL, r->pool, &opts, &e, &r->e),
            r->e);
     if (e == NULL)
         exit(1);
