@@ -11,6 +11,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_avx512.c \
 	runtime/pi_blas.c runtime/pi_blas.h \
 	runtime/pi_cold.c runtime/pi_cold.h \
+	runtime/pi_device.c runtime/pi_device.h \
 	runtime/pi_engine.c runtime/pi_engine.h \
 	runtime/pi_engine_graph.c runtime/pi_engine_plan.c runtime/pi_engine_int.h \
 	runtime/pi_exec_cpu.c runtime/pi_exec_cpu.h \
@@ -20,6 +21,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_gpu.h \
 	runtime/pi_model.c runtime/pi_model.h \
 	runtime/pi_place_fit.c runtime/pi_place_fit.h \
+	runtime/pi_place_gpu.c runtime/pi_place_gpu.h \
 	runtime/pi_sampler.c runtime/pi_sampler.h \
 	runtime/pi_text.c runtime/pi_text.h \
 	runtime/pi_verify.c runtime/pi_verify.h
@@ -35,7 +37,7 @@ endif
 bin_PROGRAMS  += pi-run
 pi_run_SOURCES = runtime/pi-run.c \
 	runtime/pi_generate.c runtime/pi_generate.h \
-	runtime/pi_load.c runtime/pi_load.h \
+	runtime/pi_load.c runtime/pi_load.h runtime/pi_load_place.c runtime/pi_load_int.h \
 	runtime/pi_measure.c runtime/pi_measure.h \
 	runtime/pi_prompt.c runtime/pi_prompt.h \
 	runtime/pi_report.c runtime/pi_report.h \

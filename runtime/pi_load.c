@@ -1,11 +1,8 @@
 #include "config.h"
 
-#include "runtime/pi_load.h"
+#include "runtime/pi_load_int.h"
 
-#include "common/pi_estimate.h"
 #include "common/pi_profile.h"
-#include "runtime/pi_gpu.h"
-#include "runtime/pi_place_fit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,112 +98,6 @@ out:
     return rc;
 }
 
-static enum pi_code load_placement(const char *path, const struct pi_run_options *o,
-                                   struct pi_loaded *l, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-
-    PI_TRY(pi_placement_load(path, &l->place, err));
-    l->has_place = true;
-    PI_TRY(pi_placement_check_model(&l->place, path, o->model, &l->model.lineage,
-                                    &l->model.fingerprint, err));
-    if (l->place.n_layer != l->model.shape.n_layer || l->place.n_ff != l->model.shape.n_ff)
-        PI_FAIL(err, PI_E_MISMATCH, "%s: %u layers of %u neurons, the model has %u of %u", path,
-                (unsigned)l->place.n_layer, (unsigned)l->place.n_ff,
-                (unsigned)l->model.shape.n_layer, (unsigned)l->model.shape.n_ff);
-out:
-    return rc;
-}
-
-/* What was asked for must fit what the placement was made for. */
-static enum pi_code check_placement(const struct pi_run_options *o, const struct pi_loaded *l,
-                                    struct pi_err *err)
-{
-    const struct pi_placement *p = &l->place;
-    char made[32], asked[32];
-
-    pi_format_bytes(p->budget, made, sizeof(made));
-    pi_format_bytes(o->vram_budget, asked, sizeof(asked));
-    if (o->vram_given && o->vram_budget > p->budget)
-        return pi_err_set(
-            err, PI_E_MISMATCH,
-            "--vram-budget %s is more than the %s the placement was made for; run: pi-place %s --vram-budget %s",
-            asked, made, o->model, asked);
-    if (o->ctx_given && o->n_ctx > p->n_ctx)
-        return pi_err_set(
-            err, PI_E_MISMATCH,
-            "-c %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s -c %u (or use --device cpu)",
-            (unsigned)o->n_ctx, (unsigned)p->n_ctx, o->model, made, (unsigned)o->n_ctx);
-    if (o->kv == 1 && p->kv_type != PI_TYPE_F32)
-        return pi_err_set(
-            err, PI_E_MISMATCH,
-            "--kv f32 is more than the f16 the placement was made for; run: pi-place %s --vram-budget %s --kv f32",
-            o->model, made);
-    return PI_OK;
-}
-
-static uint64_t count_hot(const struct pi_placement *p)
-{
-    uint64_t n = 0;
-
-    for (uint32_t i = 0; i < p->n_layer; i++)
-        n += p->layers[i].n_hot;
-    return n;
-}
-
-static enum pi_code no_gpu(const struct pi_run_options *o, struct pi_err *err)
-{
-    const int n = pi_gpu_count();
-
-    if (n == 0)
-        return pi_err_set(err, PI_E_NODEV,
-                          "--device %s: no GPU is there (or this build has no CUDA support)",
-                          o->device_text);
-    if (o->gpu >= (uint32_t)n)
-        return pi_err_set(err, PI_E_NODEV, "--device %s: there are %d GPUs, numbered from 0",
-                          o->device_text, n);
-    return pi_err_set(err, PI_E_NODEV,
-                      "--device %s: this version can not compute on a GPU yet; use --device cpu",
-                      o->device_text);
-}
-
-/* Loads the placement if there is one and it could matter, and settles the device. */
-static enum pi_code decide_device(const struct pi_run_options *o, const struct pi_run_log *log,
-                                  struct pi_loaded *l, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-    char *path = NULL;
-
-    /* A budget of nothing is the CPU alone, whatever was placed. */
-    if (o->device == PI_DEVICE_CPU ||
-        (o->device == PI_DEVICE_AUTO && o->vram_given && o->vram_budget == 0))
-        goto out;
-    if (o->device == PI_DEVICE_GPU)
-        PI_TRY(no_gpu(o, err));
-    PI_TRY(pi_path_find_artifact(o->placement, o->model, "placement", &path, err));
-    if (path != NULL) {
-        PI_TRY(load_placement(path, o, l, err));
-        PI_TRY(check_placement(o, l, err));
-    }
-    l->two_units = o->device == PI_DEVICE_TWO_CPU;
-    if (!l->has_place && (l->two_units || o->vram_given))
-        PI_FAIL(err, PI_E_MISMATCH,
-                "%s needs a placement; make one with: pi-place %s --vram-budget SIZE",
-                l->two_units ? "--device cpu+cpu" : "--vram-budget", o->model);
-    if (!l->has_place)
-        pi_run_notice(
-            log, "no placement: running on the CPU; make one with: pi-place %s --vram-budget SIZE",
-            o->model);
-    else if (l->place.n_units > 1 && !l->two_units)
-        pi_run_notice(log, "the placement puts %llu neurons on a GPU, but %s: running on the CPU",
-                      (unsigned long long)count_hot(&l->place),
-                      pi_gpu_count() == 0 ? "none is there"
-                                          : "this version can not compute on one yet");
-out:
-    free(path);
-    return rc;
-}
-
 static enum pi_code decide_context(const struct pi_run_options *o, const struct pi_run_log *log,
                                    struct pi_loaded *l, struct pi_err *err)
 {
@@ -239,9 +130,10 @@ enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_l
     const struct pi_model_options mo = {.hidden_act = o->hidden_act, .check_crc = !o->no_check};
 
     memset(out, 0, sizeof(*out));
+    out->gpu = -1;
     PI_TRY(pi_model_open(o->model, &mo, &out->model, err));
     PI_TRY(pi_tokenizer_create(&out->model.file, &out->tok, err));
-    PI_TRY(decide_device(o, log, out, err));
+    PI_TRY(pi_load_device(o, log, out, err));
     PI_TRY(decide_mode(o, log, out, err));
     PI_TRY(decide_context(o, log, out, err));
 out:
@@ -255,7 +147,7 @@ static enum pi_code transpose(const struct pi_run_log *log, const struct pi_run_
     enum pi_code rc = PI_OK;
     uint64_t bytes = 0;
 
-    if (!l->model.has_down || (l->mode == PI_MODE_DENSE && !l->two_units))
+    if (!l->model.has_down || (l->mode == PI_MODE_DENSE && !l->two_units && l->gpu < 0))
         return PI_OK;
     PI_TRY(pi_model_transpose_down(&l->model, &bytes, err));
     pi_run_notice(
@@ -275,7 +167,8 @@ static enum pi_code make_pool(const struct pi_run_options *o, const struct pi_ru
         pi_run_notice(log,
                       "-t %u is more than the %u cores that may be used: expect it to be slower",
                       (unsigned)o->n_threads, (unsigned)cores);
-    return pi_pool_create(o->n_threads, &l->pool, err);
+    return pi_pool_create(o->n_threads == 0 && l->gpu >= 0 ? pi_device_threads() : o->n_threads,
+                          &l->pool, err);
 }
 
 /* --verbose: what runs, and how. */
@@ -294,24 +187,11 @@ static void describe(const struct pi_run_options *o, const struct pi_run_log *lo
                   (double)l->model.file.map.size / 1048576.0);
     pi_run_notice(log, "context %u, KV %s, %u threads, %s; layers dense %u, exact %u, predicted %u",
                   (unsigned)l->n_ctx, o->kv == 1 ? "F32" : "F16", (unsigned)pi_pool_size(l->pool),
-                  l->two_units ? "two units" : "one unit", (unsigned)in[PI_MODE_DENSE],
-                  (unsigned)in[PI_MODE_EXACT], (unsigned)in[PI_MODE_PREDICTED]);
-}
-
-/* A smaller budget keeps a shorter prefix of each hot set. */
-static enum pi_code fit_placement(const struct pi_run_options *o, const struct pi_run_log *log,
-                                  struct pi_loaded *l, const struct pi_predictor *pred,
-                                  enum pi_type kv, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-    const uint64_t before = count_hot(&l->place);
-
-    PI_TRY(pi_place_fit(&l->place, &l->model, pred, o->vram_budget, 0, l->n_ctx, kv, err));
-    if (count_hot(&l->place) < before)
-        pi_run_notice(log, "the hot sets were cut from %llu to %llu neurons to fit --vram-budget",
-                      (unsigned long long)before, (unsigned long long)count_hot(&l->place));
-out:
-    return rc;
+                  l->gpu >= 0    ? "GPU and CPU"
+                  : l->two_units ? "two units"
+                                 : "one unit",
+                  (unsigned)in[PI_MODE_DENSE], (unsigned)in[PI_MODE_EXACT],
+                  (unsigned)in[PI_MODE_PREDICTED]);
 }
 
 enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,
@@ -324,19 +204,25 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         .n_seq = 1,
         .kv_type = o->kv == 1 ? PI_TYPE_F32 : PI_TYPE_F16,
         .two_units = l->two_units,
+        .on_gpu = l->gpu >= 0,
+        .gpu = l->gpu < 0 ? 0 : l->gpu,
+        .f32_gemm = o->kv == 1,
         .force_predicted = o->verify && l->mode == PI_MODE_PREDICTED,
     };
     const struct pi_predictor *pred = l->mode == PI_MODE_PREDICTED ? &l->pred : NULL;
 
-    if (o->vram_given)
-        PI_TRY(fit_placement(o, log, l, pred, eo.kv_type, err));
+    PI_TRY(pi_load_fit(o, log, l, pred, eo.kv_type, err));
+    if (l->gpu >= 0) {
+        eo.n_batch = l->place.n_batch;
+        eo.vram_budget = l->place.budget;
+    }
     PI_TRY(transpose(log, o, l, err));
     PI_TRY(make_pool(o, log, l, err));
-    PI_TRY(pi_engine_create(&l->model, pred, l->two_units ? &l->place : NULL, l->pool, &eo,
-                            &l->engine, err));
+    PI_TRY(pi_engine_create(&l->model, pred, l->two_units || l->gpu >= 0 ? &l->place : NULL,
+                            l->pool, &eo, &l->engine, err));
     if (o->verify) {
         eo.mode = PI_MODE_DENSE;
-        eo.two_units = eo.force_predicted = false;
+        eo.two_units = eo.on_gpu = eo.force_predicted = false;
         PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
     }
     describe(o, log, l);

@@ -273,34 +273,6 @@ static void action_rows(struct pi_run_options *o, struct pi_opt *t)
     ADD(t, rows);
 }
 
-static enum pi_code parse_device(struct pi_run_options *o, struct pi_err *err)
-{
-    const char *d = o->device_text;
-    char *end;
-    unsigned long n;
-
-    if (d == NULL)
-        return PI_OK;
-    if (strcmp(d, "cpu") == 0) {
-        o->device = PI_DEVICE_CPU;
-    } else if (strcmp(d, "cpu+cpu") == 0) {
-        o->device = PI_DEVICE_TWO_CPU;
-    } else if (strcmp(d, "gpu") == 0) {
-        o->device = PI_DEVICE_GPU;
-    } else if (strncmp(d, "gpu:", 4) == 0 && d[4] >= '0' && d[4] <= '9') {
-        n = strtoul(d + 4, &end, 10);
-        if (*end != '\0' || n > 1023)
-            return pi_err_set(err, PI_E_RANGE,
-                              "--device %s: the GPU must be a number from 0 to 1023", d);
-        o->device = PI_DEVICE_GPU;
-        o->gpu = (uint32_t)n;
-    } else {
-        return pi_err_set(err, PI_E_USAGE, "--device %s: must be one of cpu, gpu, gpu:N, cpu+cpu",
-                          d);
-    }
-    return PI_OK;
-}
-
 /* Pairs of options of which one makes no sense with, or without, the other. */
 static enum pi_code check_together(const struct pi_run_options *o, struct pi_err *err)
 {
@@ -328,7 +300,7 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
          "--verify goes with a prompt or --perplexity"},
         {o->sampler.repeat_penalty != 1.0f && o->sampler.repeat_last_n == 0,
          "--repeat-penalty has no effect with --repeat-last-n 0"},
-        {o->vram_given && o->device == PI_DEVICE_CPU,
+        {o->vram_given && o->device.kind == PI_DEVICE_CPU,
          "--vram-budget has no effect with --device cpu"},
     };
 
@@ -373,7 +345,7 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
     PI_TRY(pi_opt_parse(&prog, argc, argv, operands, &log_out->common, err));
     if (log_out->common.help || log_out->common.version)
         goto out;
-    PI_TRY(parse_device(out, err));
+    PI_TRY(pi_device_parse(out->device_text, true, &out->device, err));
     PI_TRY(check_together(out, err));
     if (!out->seed_given)
         out->sampler.seed = draw_seed();

@@ -8,17 +8,11 @@
 
 #include "common/pi_err.h"
 #include "common/pi_opt.h"
+#include "runtime/pi_device.h"
 #include "runtime/pi_sampler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-enum pi_run_device {
-    PI_DEVICE_AUTO,
-    PI_DEVICE_CPU,
-    PI_DEVICE_GPU,
-    PI_DEVICE_TWO_CPU
-};
 
 struct pi_run_options {
     /* what to run */
@@ -29,8 +23,7 @@ struct pi_run_options {
     /* how */
     int mode; /* enum pi_mode; meaningful when mode_given */
     const char *device_text;
-    enum pi_run_device device; /* parsed from device_text */
-    uint32_t gpu;
+    struct pi_device device; /* parsed from device_text */
     uint64_t vram_budget;
     int kv, act; /* indices into "f16|f32" and "f32|q8" */
     uint32_t n_ctx, n_threads;
