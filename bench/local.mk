@@ -23,3 +23,10 @@ bench_bench_cpu_SOURCES = bench/bench_cpu.c
 bench_bench_cpu_LDADD   = $(PI_RUNTIME_LIBS)
 bench_mask_stats_SOURCES = bench/mask_stats.c
 bench_mask_stats_LDADD   = $(PI_COMMON_LIBS)
+
+# pi-synth: a generator of synthetic models; tests use it too. Contraction is off so that all machines write the same bytes.
+check_PROGRAMS += bench/pi-synth
+bench_pi_synth_SOURCES = bench/pi-synth.c bench/pi_synth.h bench/pi_synth_file.c bench/pi_synth_law.c bench/pi_synth_make.c \
+                         bench/pi_synth_rows.c
+bench_pi_synth_CFLAGS  = $(AM_CFLAGS) -ffp-contract=off
+bench_pi_synth_LDADD   = $(PI_RUNTIME_LIBS)
