@@ -281,6 +281,11 @@ static enum pi_code check_activation(const struct pi_model *m, struct pi_err *er
         m->file.map.path, pi_activation_name(m->shape.act));
 }
 
+uint32_t pi_collect_batch(uint32_t window)
+{
+    return window < BATCH ? window : BATCH;
+}
+
 enum pi_code pi_collect(struct pi_model *m, const struct pi_windows *w, struct pi_pool *pool,
                         const struct pi_collect_options *o, struct pi_collected *out,
                         struct pi_err *err)
@@ -294,8 +299,11 @@ enum pi_code pi_collect(struct pi_model *m, const struct pi_windows *w, struct p
     const struct pi_engine_options eo = {.mode = PI_MODE_DENSE,
                                          .n_ctx = o->window,
                                          .n_seq = 1,
-                                         .n_batch = o->window < BATCH ? o->window : BATCH,
-                                         .kv_type = PI_TYPE_F32};
+                                         .n_batch = pi_collect_batch(o->window),
+                                         .kv_type = PI_TYPE_F32,
+                                         .on_gpu = o->place != NULL,
+                                         .gpu = o->gpu,
+                                         .f32_gemm = true};
     uint64_t n = 0;
 
     PI_TRY(check_activation(m, err));
@@ -306,7 +314,7 @@ enum pi_code pi_collect(struct pi_model *m, const struct pi_windows *w, struct p
     c.p.n_tokens = n;
     c.p.lineage = m->lineage;
     pi_collect_choose(n, c.p.n_samples, o->seed, c.p.position);
-    PI_TRY(pi_engine_create(m, NULL, NULL, pool, &eo, &e, err));
+    PI_TRY(pi_engine_create(m, NULL, o->place, pool, &eo, &e, err));
     pi_engine_observe(e, &obs);
     PI_TRY(feed_all(e, &k, w, n, o->progress, err));
     PI_TRY(finish_contributions(&k, err));

@@ -11,6 +11,7 @@
 
 #include "common/pi_dataset.h"
 #include "common/pi_err.h"
+#include "common/pi_placement.h"
 #include "common/pi_pool.h"
 #include "common/pi_profile.h"
 #include "runtime/pi_model.h"
@@ -31,7 +32,13 @@ struct pi_collect_options {
     uint64_t n_samples; /* positions kept; fewer when fewer tokens are fed */
     uint64_t seed;      /* of the choice of positions */
     bool progress;      /* drawn on standard error */
+    int gpu;            /* with place */
+    /* what of the model is computed on that GPU, at least for a context of window and chunks of pi_collect_batch(window); NULL: the CPU does all */
+    const struct pi_placement *place;
 };
+
+/* Tokens of a chunk. */
+uint32_t pi_collect_batch(uint32_t window);
 
 /* Bytes that one sampled position takes over all layers. */
 uint64_t pi_collect_sample_bytes(uint32_t n_layer, uint32_t n_embd, uint32_t n_ff);

@@ -10,6 +10,8 @@
 #include "profiler/pi_collect.h"
 #include "profiler/pi_merge.h"
 #include "runtime/pi_blas.h"
+#include "runtime/pi_place_fit.h"
+#include "runtime/pi_place_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +104,11 @@ static size_t other_rows(struct pi_profile_options *o, struct pi_opt *t)
          .min = 0,
          .max = 1.8446744073709551615e19,
          .help = "of the choice of samples; default 1"},
+        {.name = "device",
+         .kind = PI_OPT_STRING,
+         .dest = &o->device_text,
+         .arg = "DEV",
+         .help = "cpu, gpu or gpu:N; default: cpu"},
         {.name = "threads",
          .letter = 't',
          .kind = PI_OPT_U32,
@@ -144,7 +151,8 @@ enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_o
     if (rc != PI_OK || o->common.help || o->common.version)
         return rc;
     o->model = operands[0];
-    return check_options(o, err);
+    rc = pi_device_parse(o->device_text, false, &o->device, err);
+    return rc != PI_OK ? rc : check_options(o, err);
 }
 
 /* As many samples as were asked for and fit. */
@@ -192,19 +200,53 @@ static enum pi_code window_of(const struct pi_profile_options *o, const struct p
     return PI_OK;
 }
 
+/* The part of the model that runs on the GPU: all of it, or as many neurons of each layer as there is room for. */
+static enum pi_code place(const struct pi_profile_options *o, const struct pi_model *m,
+                          uint32_t window, struct pi_placement *out, struct pi_err *err)
+{
+    enum pi_code rc;
+    struct pi_device_room room;
+    uint64_t there, n_hot = 0;
+
+    PI_TRY(pi_device_look(o->device.gpu, &room, err));
+    there = room.context_bytes + room.free_bytes;
+    PI_TRY(pi_place_all(m, NULL, window, pi_collect_batch(window), PI_TYPE_F32, out, err));
+    rc = pi_place_fit(out, m, NULL, there - there / PI_DEVICE_SPARE, room.context_bytes, window,
+                      PI_TYPE_F32, err);
+    if (rc != PI_OK) {
+        pi_err_wrap(err, "GPU %d (%s) has too little room (--device cpu needs none)", o->device.gpu,
+                    room.name);
+        goto out;
+    }
+    for (uint32_t l = 0; l < out->n_layer; l++)
+        n_hot += out->layers[l].n_hot;
+    pi_notice(&pi_profile_program, &o->common, "GPU %d (%s): %llu of %llu neurons are there",
+              o->device.gpu, room.name, (unsigned long long)n_hot,
+              (unsigned long long)out->n_layer * out->n_ff);
+out:
+    return rc;
+}
+
 static enum pi_code collect(const struct pi_profile_options *o, struct pi_model *m,
                             struct pi_pool *pool, uint32_t window, struct pi_collected *out,
                             struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_windows w = {0};
+    struct pi_placement p = {0};
     struct pi_collect_options co = {
         .window = window, .seed = o->seed, .progress = pi_progress_wanted(o->common.quiet)};
 
     PI_TRY(read_windows(o, m, window, &w, err));
     co.n_samples = bounded_samples(o, &m->shape, w.tokens.n);
+    if (o->device.kind == PI_DEVICE_GPU) {
+        PI_TRY(place(o, m, window, &p, err));
+        co.place = &p;
+        co.gpu = o->device.gpu;
+    }
     PI_TRY(pi_collect(m, &w, pool, &co, out, err));
 out:
+    pi_placement_free(&p);
     pi_windows_free(&w);
     return rc;
 }
@@ -339,11 +381,14 @@ enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *e
     uint32_t window = 0;
 
     pi_interrupt_install();
+    PI_TRY(pi_device_check(&o->device, err));
     PI_TRY(pi_blas_init(err));
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
     PI_TRY(check_outputs(o, err));
     PI_TRY(window_of(o, &m, &window, err));
-    PI_TRY(pi_pool_create(o->n_threads, &pool, err));
+    PI_TRY(pi_pool_create(o->n_threads == 0 && o->device.kind == PI_DEVICE_GPU ? pi_device_threads()
+                                                                               : o->n_threads,
+                          &pool, err));
     if (o->data.n > 0)
         PI_TRY(collect(o, &m, pool, window, &c, err));
     for (size_t i = 0; i < o->merge.n; i++)

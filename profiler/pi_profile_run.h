@@ -6,6 +6,7 @@
 
 #include "common/pi_err.h"
 #include "common/pi_opt.h"
+#include "runtime/pi_device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +16,8 @@ struct pi_profile_options {
     struct pi_opt_list data, merge;
     uint32_t window, n_threads; /* window 0: 512, or the model's context where that is smaller */
     uint64_t n_samples, max_sample_bytes, seed;
+    const char *device_text;
+    struct pi_device device; /* parsed from device_text */
     bool json;
     struct pi_common_opts common;
 };

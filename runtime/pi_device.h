@@ -16,6 +16,9 @@ enum pi_device_kind {
     PI_DEVICE_TWO_CPU /* cpu+cpu */
 };
 
+/* Of a device's room one part in so many is left alone by placements that programs make for themselves. */
+#define PI_DEVICE_SPARE 64u
+
 struct pi_device {
     enum pi_device_kind kind;
     int gpu;          /* index; 0 unless gpu:N was given */

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define DEFAULT_BATCH 512u
-#define SPARE_SHARE   64u /* of a device's room that a placement made here leaves */
 
 /* ---- which placement, which device ---- */
 
@@ -153,7 +152,7 @@ static enum pi_code place_all(const struct pi_run_options *o, const struct pi_ru
 {
     enum pi_code rc;
     const uint64_t there = room->context_bytes + room->free_bytes;
-    const uint64_t usable = there - there / SPARE_SHARE;
+    const uint64_t usable = there - there / PI_DEVICE_SPARE;
     const bool tight = o->vram_given && o->vram_budget < usable;
     const uint64_t budget = tight ? o->vram_budget : usable >> 20 << 20;
     uint64_t bytes;

@@ -82,7 +82,7 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .dest = &o->vram_budget,
          .arg = "SIZE",
          .given = &o->vram_given,
-         .help = "at most this much of what the placement was made for (8G, 8192M)"},
+         .help = "use at most this much VRAM in all (8G, 8192M); default: what the\nplacement was made for"},
         {.name = "kv",
          .kind = PI_OPT_ENUM,
          .dest = &o->kv,

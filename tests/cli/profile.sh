@@ -66,6 +66,9 @@ fails 2 'no model' 'no model' pi-profile --data "$tmp/text"
 fails 2 '--data' 'no data' pi-profile "$m"
 fails 2 'window 0' 'window 0' pi-profile "$m" --data "$tmp/text" --window 0
 fails 2 'window 100000' 'a window beyond the context' pi-profile "$m" --data "$tmp/text" --window 100000
+fails 2 '--device tpu.*cpu, gpu, gpu:N$' 'an unknown device' pi-profile "$m" --data "$tmp/text" --device tpu
+fails 2 '--device cpu.cpu' 'two units on a CPU' pi-profile "$m" --data "$tmp/text" --device cpu+cpu
+fails 8 '--device gpu:3' 'a GPU that is not there' env CUDA_VISIBLE_DEVICES= pi-profile "$m" --data "$tmp/text" --device gpu:3
 fails 7 'nowhere' 'no such data' pi-profile "$m" --data "$tmp/nowhere"
 fails 7 'nowhere' 'no such folder' pi-profile -q "$m" --data "$tmp/text" -o "$tmp/nowhere/p"
 fails 4 'silu.*never exactly zero' 'an activation without zeros' pi-profile "$tmp/llama-silu-gqa-tied.gguf" --data "$tmp/text"
