@@ -94,10 +94,30 @@ static uint32_t pow2_part(uint32_t n)
     return n & (~n + 1);
 }
 
+/* The first three steps of a transform, inside eight elements: loops as short as that do not vectorise. */
+static inline void hadamard8(float *x)
+{
+    const float a0 = x[0] + x[1], a1 = x[0] - x[1], a2 = x[2] + x[3], a3 = x[2] - x[3];
+    const float a4 = x[4] + x[5], a5 = x[4] - x[5], a6 = x[6] + x[7], a7 = x[6] - x[7];
+    const float b0 = a0 + a2, b1 = a1 + a3, b2 = a0 - a2, b3 = a1 - a3;
+    const float b4 = a4 + a6, b5 = a5 + a7, b6 = a4 - a6, b7 = a5 - a7;
+
+    x[0] = b0 + b4;
+    x[1] = b1 + b5;
+    x[2] = b2 + b6;
+    x[3] = b3 + b7;
+    x[4] = b0 - b4;
+    x[5] = b1 - b5;
+    x[6] = b2 - b6;
+    x[7] = b3 - b7;
+}
+
 /* Walsh-Hadamard, in place, on each block; its own inverse but for a factor of block. */
 HOT static void hadamard(float *x, uint32_t n, uint32_t block)
 {
-    for (uint32_t h = 1; h < block; h *= 2)
+    for (uint32_t i = 0; block >= 8 && i < n; i += 8)
+        hadamard8(x + i);
+    for (uint32_t h = block >= 8 ? 8 : 1; h < block; h *= 2)
         for (uint32_t i = 0; i < n; i += 2 * h)
             for (uint32_t j = i; j < i + h; j++) {
                 const float a = x[j], b = x[j + h];
