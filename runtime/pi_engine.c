@@ -211,8 +211,6 @@ static enum pi_code begin_trace(struct pi_engine *e, enum pi_phase phase, const 
 
     if (e->trace == NULL || phase != PI_PHASE_DECODE)
         return PI_OK;
-    if (e->gpu != NULL)
-        PI_FAIL(err, PI_E_UNSUPPORTED, "steps on a GPU can not be traced: use --device cpu");
     if (b->n_tok != 1)
         PI_FAIL(err, PI_E_RANGE, "a traced step of %u tokens, traces are of one", b->n_tok);
     if (e->trace->mask_bytes != (sh->n_ff + 7u) / 8u)

@@ -359,6 +359,16 @@ static void stop_watchdog(struct pi_exec_gpu *x)
     (void)pthread_mutex_destroy(&x->lock);
 }
 
+void pi_xg_bucket_free(struct pi_xg_bucket *b)
+{
+    for (uint32_t k = 0; b->segments != NULL && k < b->n_segments; k++) {
+        pi_gpu_graph_destroy(b->segments[k].graph);
+        pi_gpu_event_destroy(b->segments[k].event);
+    }
+    free(b->segments);
+    b->segments = NULL;
+}
+
 void pi_exec_gpu_destroy(struct pi_exec_gpu *x)
 {
     if (x == NULL)
@@ -366,13 +376,9 @@ void pi_exec_gpu_destroy(struct pi_exec_gpu *x)
     stop_watchdog(x);
     if (x->hangs) /* freeing would wait for the device for ever; it is the process's end that frees */
         return;
-    for (uint32_t i = 0; i < x->n_buckets; i++) {
-        for (uint32_t k = 0; k < x->buckets[i].n_segments && x->buckets[i].segments != NULL; k++) {
-            pi_gpu_graph_destroy(x->buckets[i].segments[k].graph);
-            pi_gpu_event_destroy(x->buckets[i].segments[k].event);
-        }
-        free(x->buckets[i].segments);
-    }
+    pi_xg_trace_free(x);
+    for (uint32_t i = 0; i < x->n_buckets; i++)
+        pi_xg_bucket_free(&x->buckets[i]);
     pi_gpu_stream_destroy(x->stream);
     pi_gpu_free(&x->buf);
     pi_gpu_unpin(&x->pinned);
@@ -539,6 +545,10 @@ enum pi_code pi_exec_gpu_step(struct pi_exec_gpu *x, struct pi_err *err)
     if (x->failed)
         return pi_err_set(err, PI_E_DEVICE, "GPU %d: an earlier step failed", x->index);
     x->bucket = bucket_for(x, x->s->n_tok);
+    if (x->s->truth != NULL) {
+        PI_TRY(pi_xg_trace_begin(x, err));
+        x->bucket = pi_xg_trace_bucket(x);
+    }
     write_inputs(x);
     rc = fly(x, err);
     x->failed = rc != PI_OK;
@@ -549,8 +559,11 @@ enum pi_code pi_exec_gpu_step(struct pi_exec_gpu *x, struct pi_err *err)
     bytes = x->s->stats.bytes;
     count_gpu(x);
     x->bytes_gpu += x->s->stats.bytes - bytes;
-    x->steps++;
-    return PI_OK;
+    rc = PI_OK;
+    if (x->s->truth != NULL)
+        PI_TRY(pi_xg_trace_end(x, err));
+out:
+    return rc;
 }
 
 enum pi_code pi_exec_gpu_take_timing(struct pi_exec_gpu *x, struct pi_engine_timing *out,

@@ -15,6 +15,7 @@ struct capture {
     uint32_t received; /* layer whose normed input came from the CPU, plus one */
     uint32_t predicted; /* layer whose predictor has run, plus one */
     uint32_t n_parts;  /* of the layer's down projection here */
+    bool traced;
 };
 
 static const struct pi_dev_layer *layer_of(const struct capture *c, const struct pi_op *op)
@@ -47,6 +48,13 @@ static struct pi_k_wait wait_of(const struct capture *c, const struct pi_step_op
 static bool cold_on_cpu(const struct pi_dev_layer *l)
 {
     return l->n_cold > 0;
+}
+
+/* The hot neurons' true set, where steps are traced; in front of everything that makes sets. */
+static void emit_truth(struct capture *c, const struct pi_op *op)
+{
+    if (c->traced && layer_of(c, op)->n_hot > 0)
+        pi_xg_trace_emit_truth(c->x, op->layer);
 }
 
 /* Where the layer's merge runs. */
@@ -116,6 +124,7 @@ static void emit_ffn_norm(struct capture *c, const struct pi_op *op, const struc
                       merge_on_gpu(c, op->layer) ? NULL : x->m.residual[side].dev,
                       pi_xg_slot_dev(x, so->post), x->d.step, c->n_tok, x->dm->shape->n_embd,
                       x->stream);
+    emit_truth(c, op);
 }
 
 /* Attention is on the CPU: its normed input and residual come over, once. */
@@ -130,6 +139,7 @@ static void emit_receive(struct capture *c, const struct pi_op *op, const struct
     pi_k_receive(&w, x->d.step, x->m.normed_up[side].dev, x->d.normed, x->m.residual_up[side].dev,
                  x->d.residual, (size_t)c->n_tok * x->dm->shape->n_embd, x->stream);
     c->received = op->layer + 1;
+    emit_truth(c, op);
 }
 
 static const float *predictor_input(const struct capture *c, const struct pi_op *op)
@@ -181,6 +191,8 @@ static enum pi_code emit_predict(struct capture *c, const struct pi_op *op,
     pi_k_matvec(&l->pred.fc1, NULL, NULL, predictor_input(c, op), x->d.hidden, false, l->pred.relu,
                 c->n_tok, x->stream);
     pi_k_predict(l, x->d.hidden, x->d.step, &set, &cold, c->n_tok, x->stream);
+    if (c->traced && l->pred.predict_hot)
+        return pi_xg_trace_emit_called(c->x, op->layer, err);
     return PI_OK;
 }
 
@@ -339,7 +351,10 @@ out:
 enum pi_code pi_xg_capture(struct pi_exec_gpu *x, struct pi_xg_bucket *b, struct pi_err *err)
 {
     const uint32_t n_ops = x->schedule->units[1].n;
-    struct capture c = {.x = x, .b = b, .n_tok = b->n_tok};
+    struct capture c = {.x = x,
+                        .b = b,
+                        .n_tok = b->n_tok,
+                        .traced = x->trace != NULL && b == pi_xg_trace_bucket(x)};
     uint32_t n = count_segments(x), first = 0;
     enum pi_code rc;
 

@@ -257,6 +257,8 @@ static void run_op(struct walker *w, const struct pi_op *op)
     bool here = merges_here(x, op->layer);
 
     if (is_cold(x, op)) {
+        if (s->truth != NULL)
+            pi_xg_trace_cold(x, op->layer, w->thread, w->n_threads);
         pi_cold_run(&x->job, w->thread, w->n_threads);
         return;
     }
@@ -309,8 +311,10 @@ void pi_xg_walk(void *ctx, uint32_t thread, uint32_t n_threads)
         run_op(&w, op);
         if (pi_team_ops[op->kind].joins || so->post != PI_NO_SLOT || is_cold(x, op))
             barrier(&w);
-        if (thread == 0 && is_cold(x, op))
+        if (thread == 0 && is_cold(x, op)) {
             book_cold(x);
+            pi_xg_trace_mark(x, op->layer);
+        }
         if (so->post != PI_NO_SLOT && thread == 0)
             post_slot(x, so->post);
     }

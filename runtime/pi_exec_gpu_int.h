@@ -62,6 +62,8 @@ struct pi_xg_bucket {
     struct pi_xg_segment *segments;
 };
 
+struct pi_xg_trace;
+
 struct pi_exec_gpu {
     struct pi_state *s;
     const struct pi_dev_model *dm;
@@ -96,8 +98,10 @@ struct pi_exec_gpu {
     struct pi_err *err;   /* thread 0's */
     enum pi_code rc;
     double cpu_busy, cpu_wait, gpu_wall;
-    uint64_t steps, bytes_gpu, bytes_cpu;
+    uint64_t bytes_gpu, bytes_cpu;
     bool stall; /* test */
+    struct pi_xg_trace *trace; /* NULL until a step is traced */
+    bool mark_called;          /* of the layer in work */
 
     pthread_t watchdog;
     bool has_watchdog;
@@ -127,6 +131,20 @@ static inline bool pi_xg_attn_on_gpu(const struct pi_exec_gpu *x, uint32_t layer
 /* pi_exec_gpu_capture.c: the graphs of one bucket, in segments unless hand-overs spin. */
 enum pi_code pi_xg_capture(struct pi_exec_gpu *x, struct pi_xg_bucket *b,
                            struct pi_err *err) PI_MUST_CHECK;
+
+void pi_xg_bucket_free(struct pi_xg_bucket *b);
+
+/* pi_exec_gpu_trace.c: steps with s->truth and s->traced set (one token). begin: in front of the first one's launch; the rest is called where a traced
+ * graph is captured, walked, and ended. */
+enum pi_code pi_xg_trace_begin(struct pi_exec_gpu *x, struct pi_err *err) PI_MUST_CHECK;
+struct pi_xg_bucket *pi_xg_trace_bucket(struct pi_exec_gpu *x);
+void pi_xg_trace_emit_truth(struct pi_exec_gpu *x, uint32_t layer);
+enum pi_code pi_xg_trace_emit_called(struct pi_exec_gpu *x, uint32_t layer,
+                                     struct pi_err *err) PI_MUST_CHECK;
+void pi_xg_trace_cold(struct pi_exec_gpu *x, uint32_t layer, uint32_t thread, uint32_t n_threads);
+void pi_xg_trace_mark(struct pi_exec_gpu *x, uint32_t layer);
+enum pi_code pi_xg_trace_end(struct pi_exec_gpu *x, struct pi_err *err) PI_MUST_CHECK;
+void pi_xg_trace_free(struct pi_exec_gpu *x);
 
 /* pi_exec_gpu_host.c: what all threads of the pool run while the graph is in flight. ctx: the executor. */
 void pi_xg_walk(void *ctx, uint32_t thread, uint32_t n_threads);
