@@ -182,6 +182,42 @@ static void test_mixed_modes(void)
     rig_close(&r);
 }
 
+/* ---- traces ---- */
+
+/* Steps on either kind of engine see and call the same neurons. */
+static void test_trace(enum pi_mode mode)
+{
+    const size_t bytes = (96 + 7) / 8;
+
+    for (size_t i = 0; i < N_SPLITS; i++) {
+        struct pi_engine_options cpu = {F32KV, .mode = mode, .force_predicted = true, .two_units = true},
+                                 gpu = {F32KV, .mode = mode, .force_predicted = true, .on_gpu = true};
+        uint8_t called[2][2 * 12], truth[2][2 * 12];
+        struct rig r;
+
+        rig_open(&r, &llama, 2);
+        oracle(&r, 0.3f);
+        place(&r, &splits[i]);
+        for (int k = 0; k < 2; k++) {
+            struct pi_engine *e = engine(&r, k == 0 ? &cpu : &gpu);
+            struct pi_trace tr = {.mask_bytes = bytes, .predicted = called[k], .truth = truth[k]};
+            float logits[64];
+
+            pi_engine_trace(e, &tr);
+            for (int t = 0; t < 3; t++) {
+                struct pi_batch b = {.n_tok = 1, .token = tokens + t, .pos = positions + t};
+
+                PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r.e), r.e);
+            }
+            pi_engine_trace(e, NULL);
+            pi_engine_destroy(e);
+        }
+        EQ(memcmp(called[0], called[1], 2 * bytes), 0);
+        EQ(memcmp(truth[0], truth[1], 2 * bytes), 0);
+        rig_close(&r);
+    }
+}
+
 /* ---- bytes ---- */
 
 static void test_same_bytes(void)
@@ -337,6 +373,8 @@ int main(void)
     test_predicted(PI_PRED_IN_LAYER, 0.1f);
     test_predicted(PI_PRED_IN_PREV_ATTN, 0.1f);
     test_mixed_modes();
+    test_trace(PI_MODE_PREDICTED);
+    test_trace(PI_MODE_EXACT);
     test_same_bytes();
     test_batch(4, &half, PI_MODE_EXACT);
     test_batch(3, &half, PI_MODE_PREDICTED);
