@@ -27,9 +27,17 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_verify.c runtime/pi_verify.h
 libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 
+# The GPU's files: CUDA, and the C that only makes sense beside it. Built into libpi_runtime.a where there is nvcc,
+# and for the emulator's tests by the C++ compiler (tests/emu.mk). Add a file here, nothing else.
+PI_CU_SOURCES = \
+	runtime/cuda/pi_gpu.cu
+PI_GPU_C_SOURCES =
+libpi_runtime_a_SOURCES += \
+	runtime/cuda/pi_cuda_port.cuh
+
 if HAVE_CUDA
-libpi_runtime_a_SOURCES += runtime/cuda/pi_gpu.cu
-PI_CU_DEPS = runtime/cuda/$(DEPDIR)/pi_gpu.Cud
+libpi_runtime_a_SOURCES += $(PI_CU_SOURCES) $(PI_GPU_C_SOURCES)
+PI_CU_DEPS = $(foreach f,$(PI_CU_SOURCES),$(dir $(f))$(DEPDIR)/$(basename $(notdir $(f))).Cud)
 else
 libpi_runtime_a_SOURCES += runtime/pi_gpu_none.c
 endif

@@ -33,6 +33,7 @@ include $(srcdir)/tests/profiler.mk
 include $(srcdir)/tests/solver.mk
 include $(srcdir)/tests/convert.mk
 include $(srcdir)/tests/run.mk
+include $(srcdir)/tests/emu.mk
 
 check_PROGRAMS += $(pi_unit_tests)
 TESTS += $(pi_unit_tests) $(pi_cli_tests)

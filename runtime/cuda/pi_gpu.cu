@@ -3,21 +3,10 @@
 
 #include "runtime/pi_gpu.h"
 
-#include <cuda_runtime.h>
+#include "runtime/cuda/pi_cuda_port.cuh"
 
 #include <stdio.h>
 #include <string.h>
-
-/* The only way to call CUDA here: the first failure is recorded with the call's own text. */
-#define PI_CUDA_TRY(err, call)                                                           \
-    do {                                                                                 \
-        cudaError_t cuda_rc_ = (call);                                                   \
-        if (cuda_rc_ != cudaSuccess) {                                                   \
-            (void)cudaGetLastError();                                                    \
-            PI_FAIL((err), cuda_rc_ == cudaErrorMemoryAllocation ? PI_E_NOMEM : PI_E_DEVICE, \
-                    "%s: %s", #call, cudaGetErrorString(cuda_rc_));                      \
-        }                                                                                \
-    } while (0)
 
 extern "C" int pi_gpu_count(void)
 {
@@ -167,8 +156,8 @@ static enum pi_code measure_read(const struct meter *m, double *out, struct pi_e
 
     for (int i = 0; i < N_REPEATS; i++) {
         PI_CUDA_TRY(err, cudaEventRecord(m->begin, 0));
-        read_all<<<8 * m->n_sm, 256>>>((const uint4 *)m->dev, m->dev_bytes / sizeof(uint4),
-                                       (unsigned *)m->dev);
+        PI_LAUNCH(read_all, 8 * m->n_sm, 256, 0, 0, (const uint4 *)m->dev,
+                  m->dev_bytes / sizeof(uint4), (unsigned *)m->dev);
         PI_CUDA_TRY(err, cudaGetLastError());
         PI_TRY(keep_shortest(m, &best, err));
     }
@@ -202,7 +191,7 @@ static enum pi_code measure_sync(const struct meter *m, double *out, struct pi_e
     for (int i = 0; i < N_REPEATS; i++) {
         PI_CUDA_TRY(err, cudaEventRecord(m->begin, 0));
         for (int k = 0; k < n; k++) {
-            touch<<<1, 1>>>((volatile unsigned *)m->dev);
+            PI_LAUNCH(touch, 1, 1, 0, 0, (volatile unsigned *)m->dev);
             PI_CUDA_TRY(err, cudaStreamSynchronize(0));
         }
         PI_TRY(keep_shortest(m, &best, err));
