@@ -30,10 +30,17 @@ libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 # The GPU's files: CUDA, and the C that only makes sense beside it. Built into libpi_runtime.a where there is nvcc,
 # and for the emulator's tests by the C++ compiler (tests/emu.mk). Add a file here, nothing else.
 PI_CU_SOURCES = \
-	runtime/cuda/pi_gpu.cu
-PI_GPU_C_SOURCES =
+	runtime/cuda/pi_gpu.cu \
+	runtime/cuda/pi_gpu_blas.cu \
+	runtime/cuda/pi_gpu_stream.cu
+PI_GPU_C_SOURCES = \
+	runtime/pi_dev_model.c \
+	runtime/pi_dev_pack.c
 libpi_runtime_a_SOURCES += \
-	runtime/cuda/pi_cuda_port.cuh
+	runtime/cuda/pi_cuda_port.cuh \
+	runtime/cuda/pi_k_dot.cuh \
+	runtime/cuda/pi_kernels.h \
+	runtime/pi_dev_model.h
 
 if HAVE_CUDA
 libpi_runtime_a_SOURCES += $(PI_CU_SOURCES) $(PI_GPU_C_SOURCES)
