@@ -10,8 +10,6 @@
 #define MIN_WORKSPACE ((uint64_t)64 << 10)
 #define MAX_WORKSPACE ((uint64_t)32 << 20)
 #define MIN_PIECE     16u
-/* Bytes a token: position and where its keys go (8 each), row scales, index among the wanted, a tile of queries (16). */
-#define TOKEN_BYTES 48u
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
 {
@@ -34,10 +32,10 @@ static bool sum_activations(const struct pi_shape *s, uint64_t n, uint32_t piece
 
     *out = 0;
     return add(out, n, d, 4) && add(out, n, d, 4) && add(out, n, d, 4) &&
-           add(out, n, max_u64(d, q), 2) && add(out, n, 1, TOKEN_BYTES) && add(&attn, n, q, 4) &&
-           add(&attn, n, q, 4) && add(&attn, n, kv, 4) && add(&attn, n, kv, 4) &&
-           add(&ffn, n, piece, 4) && add(&ffn, n, piece, 4) && add(&ffn, n, piece, 2) &&
-           pi_size_add(*out, max_u64(attn, ffn), out);
+           add(out, n, max_u64(d, q), 2) && add(out, n, 1, PI_PROMPT_TOKEN_BYTES) &&
+           add(&attn, n, q, 4) && add(&attn, n, q, 4) && add(&attn, n, kv, 4) &&
+           add(&attn, n, kv, 4) && add(&ffn, n, piece, 4) && add(&ffn, n, piece, 4) &&
+           add(&ffn, n, piece, 2) && pi_size_add(*out, max_u64(attn, ffn), out);
 }
 
 /* Rows of a tile: no more than any matrix has. */

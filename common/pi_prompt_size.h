@@ -17,8 +17,10 @@
 #define PI_PROMPT_PIECE      2048u /* most neurons of a piece; a multiple of 16 */
 #define PI_PROMPT_TILE_ROWS  1024u /* of a tile in F32; twice as many in F16 */
 #define PI_PROMPT_SLOT_BYTES ((uint64_t)8 << 20)
-#define PI_PROMPT_DEV_SLOTS  3u /* slots on the device */
-#define PI_PROMPT_PIN_SLOTS  4u /* slots in pinned memory */
+/* Beside vectors, of each token: a tile of queries (16), position and sequence (8), index among the wanted (4), two row scales (8). */
+#define PI_PROMPT_TOKEN_BYTES 48u
+#define PI_PROMPT_DEV_SLOTS   3u /* slots on the device */
+#define PI_PROMPT_PIN_SLOTS   4u /* slots in pinned memory */
 
 struct pi_prompt_want {
     uint32_t n_batch; /* most tokens of a chunk */

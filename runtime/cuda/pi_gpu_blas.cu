@@ -10,13 +10,12 @@
 
 #include <limits.h>
 
-#define CUBLAS_TRY(err, call)                                                              \
-    do {                                                                                   \
-        cublasStatus_t blas_rc_ = (call);                                                  \
-        if (blas_rc_ != CUBLAS_STATUS_SUCCESS)                                             \
-            PI_FAIL((err),                                                                 \
-                    blas_rc_ == CUBLAS_STATUS_ALLOC_FAILED ? PI_E_NOMEM : PI_E_DEVICE,     \
-                    "%s: %s", #call, cublasGetStatusString(blas_rc_));                     \
+#define CUBLAS_TRY(err, call)                                                                 \
+    do {                                                                                      \
+        cublasStatus_t blas_rc_ = (call);                                                     \
+        if (blas_rc_ != CUBLAS_STATUS_SUCCESS)                                                \
+            PI_FAIL((err), blas_rc_ == CUBLAS_STATUS_ALLOC_FAILED ? PI_E_NOMEM : PI_E_DEVICE, \
+                    "%s: %s", #call, cublasGetStatusString(blas_rc_));                        \
     } while (0)
 
 extern "C" enum pi_code pi_gpu_blas_create(void *stream, const struct pi_dev_buf *workspace,

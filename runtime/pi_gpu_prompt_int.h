@@ -1,0 +1,158 @@
+/*
+ * pi_gpu_prompt_int.h - what prompt chunks on a GPU are made of; private to runtime/pi_gpu_prompt*.c.
+ */
+#ifndef PI_GPU_PROMPT_INT_H
+#define PI_GPU_PROMPT_INT_H
+
+#include "runtime/cuda/pi_k_prompt.h"
+#include "runtime/pi_cold.h"
+#include "runtime/pi_gpu.h"
+#include "runtime/pi_gpu_prompt.h"
+
+#include <stdatomic.h>
+
+#define PI_GP_MAX_SLOTS 16
+
+/* Device arrays, all inside one allocation; attention's and the pieces' share memory: a layer needs them one after the other. */
+struct pi_gp_dev {
+    float *residual, *x32, *tmp;  /* (n_batch, n_embd) */
+    void *x16;                    /* (n_batch, max(n_embd, n_embd_q)) F16 */
+    float *x_scale, *prod_scale;  /* (n_batch) */
+    float *q, *attn, *k, *v;      /* (n_batch, n_embd_q | n_embd_q | n_embd_kv | n_embd_kv) */
+    float *gate, *up;             /* (n_batch, piece) */
+    void *prod16;                 /* (n_batch, piece) F16 */
+    struct pi_kp_tile *tiles;     /* (n_batch) */
+    struct pi_kp_token *tokens;   /* (n_batch) */
+    uint32_t *rows;               /* (n_batch) tokens whose logits are wanted */
+    void *tile;                   /* size.tile bytes */
+    struct pi_dev_buf workspace;  /* inside the allocation */
+    void *slots[PI_GP_MAX_SLOTS]; /* (dev_slots) of size.slot_bytes */
+};
+
+/* Pinned arrays. */
+struct pi_gp_host {
+    float *residual, *normed, *part; /* (n_batch, n_embd) */
+    float *out[2]; /* (n_batch, piece) what comes down: logits; h and prod of a piece */
+    struct pi_kp_tile *tiles;
+    struct pi_kp_token *tokens;
+    uint32_t *rows;
+    uint8_t *slots[PI_GP_MAX_SLOTS]; /* (pin_slots) */
+    uint32_t *ids; /* DIRECT: (n_layer, n_ff) cold ids; at their device address ids_dev */
+    const uint32_t *ids_dev;
+};
+
+/* Neighbouring cold neurons of a layer that cross together. */
+struct pi_gp_piece {
+    uint32_t layer, first, n; /* of the layer's cold neurons */
+};
+
+/* Where the arrays of a piece are in its slot. */
+struct pi_gp_slot_map {
+    size_t gate, up, down, bias, bytes;
+};
+
+/* The ring, while a run of streamed layers is on. Pieces have numbers from 0 on; piece i uses pinned slot i % pin_slots and device slot
+ * i % dev_slots. */
+struct pi_gp_ring {
+    const struct pi_gp_piece *pieces; /* of this run */
+    uint32_t n;
+    uint32_t parts;                      /* most parts of a piece; a part is filled by one thread */
+    atomic_uint next;                    /* part to fill, over all pieces */
+    atomic_uint filled[PI_GP_MAX_SLOTS]; /* parts done in a pinned slot */
+    atomic_uint freed;                   /* pieces whose slots may be filled again */
+    atomic_bool stop;
+    void *copied[PI_GP_MAX_SLOTS];   /* events, by pinned slot */
+    void *computed[PI_GP_MAX_SLOTS]; /* events, by device slot */
+    void *begin, *end;               /* of the copies of a run; with times */
+    uint64_t bytes;
+};
+
+struct pi_gpu_prompt {
+    const struct pi_dev_model *dm;
+    const struct pi_model *m;
+    const struct pi_shape *shape;
+    struct pi_pool *pool;
+    struct pi_gpu_prompt_options opt; /* zeros resolved */
+    struct pi_prompt_size size;
+    struct pi_dev_buf buf;
+    struct pi_pinned pinned;
+    void *stream, *copy_stream, *blas;
+    struct pi_gp_dev d;
+    struct pi_gp_host h;
+    struct pi_gp_piece *pieces; /* (first_piece[n_layer]) */
+    uint32_t *first_piece;      /* (n_layer + 1) */
+    struct pi_gp_ring ring;
+    void *out_done[2]; /* events: host out[i] is complete */
+    const void **
+        registered; /* (n_layer, 3) DIRECT: device addresses of gate, up, down_t in the mapped file */
+    void *registered_base;        /* what was registered; NULL: nothing */
+    struct pi_cold_scratch *cold; /* NULL: no layer has cold neurons */
+    float *cold_gate, *cold_up;   /* (n_batch, PI_DOWN_TILE) for long chunks on the CPU */
+    struct pi_gpu_prompt_stats stats;
+
+    /* the chunk in work */
+    struct pi_state *s;
+    uint32_t n_tok, n_tiles, n_rows; /* rows: of wanted logits */
+    bool on_host;                    /* the residual of h is up to date, not that of d */
+};
+
+/* The input of a product, (n_tok, n_cols): in F32, or in F16 with a scale for each row. */
+struct pi_gp_in {
+    const float *f32;
+    const void *f16;
+    const float *scale;
+};
+
+/* Rows of up to three matrices that make a piece of a feed-forward block; on the device. */
+struct pi_gp_ffn {
+    struct pi_dmat gate, up, down_t;
+    const float *up_b;   /* or NULL */
+    const uint32_t *ids; /* host: original neurons, for the observer */
+    uint32_t first, n;   /* rows [first, first + n) of the matrices; up_b and ids begin there */
+};
+
+/* Products of a type take F16 inputs. */
+static inline bool pi_gp_half(const struct pi_gpu_prompt *p, enum pi_type t)
+{
+    return !p->opt.f32_gemm && (t == PI_TYPE_F16 || t == PI_TYPE_Q8_0 || t == PI_TYPE_Q4_0);
+}
+
+/* pi_gpu_prompt_layer.c: launches into p->stream alone, but for what an observer needs. */
+
+/* The residual is where it is asked for from here on; to the host: waits. */
+enum pi_code pi_gp_to_device(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gp_to_host(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+/* Norm, attention and output projection of a layer that has them on the device. */
+enum pi_code pi_gp_attention(struct pi_gpu_prompt *p, uint32_t layer,
+                             struct pi_err *err) PI_MUST_CHECK;
+/* The input of a layer's feed-forward block to d.x32 and d.x16, down's bias to the residual. to_host: the input to h.normed (and with an observer the
+ * residual to h.residual), complete when this returns. */
+enum pi_code pi_gp_ffn_begin(struct pi_gpu_prompt *p, uint32_t layer, bool to_host,
+                             struct pi_err *err) PI_MUST_CHECK;
+/* A piece of the block, added to the residual; with an observer its inner vectors go to s->h and s->prod, which waits. */
+enum pi_code pi_gp_ffn_piece(struct pi_gpu_prompt *p, const struct pi_gp_ffn *f,
+                             struct pi_err *err) PI_MUST_CHECK;
+/* All hot neurons of a layer, piece by piece. */
+enum pi_code pi_gp_ffn_hot(struct pi_gpu_prompt *p, uint32_t layer,
+                           struct pi_err *err) PI_MUST_CHECK;
+/* Logits of the wanted tokens to s->logits; waits. */
+enum pi_code pi_gp_output(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+
+/* pi_gpu_prompt_stream.c */
+
+/* The pieces of all layers. */
+enum pi_code pi_gp_stream_create(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+void pi_gp_stream_destroy(struct pi_gpu_prompt *p);
+/* A layer's cold neurons can be streamed: types with device kernels. */
+bool pi_gp_can_stream(const struct pi_gpu_prompt *p, uint32_t layer);
+/* The feed-forward blocks of layers [begin, end), and the attention of all but the first, with cold neurons streamed. Their attention is on the device; the
+ * pool's threads fill slots meanwhile. */
+enum pi_code pi_gp_stream_layers(struct pi_gpu_prompt *p, uint32_t begin, uint32_t end,
+                                 struct pi_err *err) PI_MUST_CHECK;
+
+/* pi_gpu_prompt_cold.c */
+
+/* The cold neurons of a layer on the CPU: from h.normed to h.part (n_tok, n_embd), without bias; with an observer also to s->h, s->prod. */
+void pi_gp_cold_cpu(struct pi_gpu_prompt *p, uint32_t layer);
+
+#endif

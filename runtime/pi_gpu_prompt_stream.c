@@ -1,0 +1,413 @@
+/*
+ * pi_gpu_prompt_stream.c - cold neurons on their way to the GPU: a ring of pinned slots between worker threads and copies.
+ *
+ * A run of layers whose attention is on the GPU is one run of the pool. Thread 0 launches everything, layer by layer; the others fill slots, piece
+ * after piece through all the layers, so that copies go on while the GPU is busy with attention. A piece's parts are drawn by number; who
+ * draws a part of a piece whose slot is still being copied waits. Nothing of the arithmetic depends on who fills what, or when.
+ */
+#include "config.h"
+
+#include "runtime/pi_gpu_prompt_int.h"
+
+#include "common/pi_alloc.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define PART_NEURONS 16u  /* that a thread packs at a time */
+#define SPINS        2000 /* looks before a waiting thread sleeps between them */
+#define SLEEP_NS     20000L
+#define MAX_BOUNCE   (64u << 10) /* longest row that can go past the caches */
+#define BOUNCE_BYTES \
+    (16u << 10) /* rows on their way there at a time: they stay in the first cache */
+
+/* ---- pieces ---- */
+
+static size_t pad(size_t n)
+{
+    return (n + PI_PROMPT_ALIGN - 1) / PI_PROMPT_ALIGN * PI_PROMPT_ALIGN;
+}
+
+static size_t row_bytes(const struct pi_mat *w)
+{
+    return w->data != NULL ? (size_t)pi_dev_row_bytes(w->type, w->n_cols) : 0;
+}
+
+static struct pi_gp_slot_map slot_map(const struct pi_gpu_prompt *p, uint32_t layer, uint32_t n)
+{
+    const struct pi_layer_weights *w = &p->m->layers[layer];
+    struct pi_gp_slot_map m = {.gate = 0};
+
+    m.up = pad(n * row_bytes(&w->gate));
+    m.down = m.up + pad(n * row_bytes(&w->up));
+    m.bias = m.down + pad(n * row_bytes(&w->down_t));
+    m.bytes = m.bias + (w->up_b != NULL ? n * sizeof(float) : 0);
+    return m;
+}
+
+bool pi_gp_can_stream(const struct pi_gpu_prompt *p, uint32_t layer)
+{
+    const struct pi_layer_weights *w = &p->m->layers[layer];
+
+    return (w->gate.data == NULL || pi_dev_type_ok(w->gate.type)) && pi_dev_type_ok(w->up.type) &&
+           pi_dev_type_ok(w->down_t.type);
+}
+
+/* Matrices that the device reads where the file is mapped. */
+static bool is_direct(const struct pi_gpu_prompt *p, uint32_t layer)
+{
+    return p->registered != NULL && p->registered[(size_t)layer * 3 + 1] != NULL;
+}
+
+enum pi_code pi_gp_stream_create(struct pi_gpu_prompt *p, struct pi_err *err)
+{
+    const uint32_t n_layer = p->dm->n_layer;
+    size_t cap = 0, n = 0;
+    enum pi_code rc = PI_OK;
+
+    PI_ALLOC(p->first_piece, n_layer + (size_t)1, err);
+    for (uint32_t l = 0; l < n_layer; l++) {
+        const uint32_t n_cold = p->dm->layers[l].n_cold, each = p->size.slot_neurons;
+
+        p->first_piece[l] = (uint32_t)n;
+        for (uint32_t i = 0; each > 0 && pi_gp_can_stream(p, l) && i < n_cold; i += each) {
+            PI_TRY(pi_grow_array(&p->pieces, &cap, n + 1, sizeof(*p->pieces), err));
+            p->pieces[n++] = (struct pi_gp_piece){l, i, n_cold - i < each ? n_cold - i : each};
+        }
+    }
+    p->first_piece[n_layer] = (uint32_t)n;
+    if (n == 0)
+        goto out;
+    for (uint32_t i = 0; i < p->opt.pin_slots; i++)
+        PI_TRY(pi_gpu_event_create(false, &p->ring.copied[i], err));
+    for (uint32_t i = 0; i < p->opt.dev_slots; i++)
+        PI_TRY(pi_gpu_event_create(false, &p->ring.computed[i], err));
+    PI_TRY(pi_gpu_event_create(true, &p->ring.begin, err));
+    PI_TRY(pi_gpu_event_create(true, &p->ring.end, err));
+out:
+    return rc;
+}
+
+void pi_gp_stream_destroy(struct pi_gpu_prompt *p)
+{
+    for (uint32_t i = 0; i < PI_GP_MAX_SLOTS; i++) {
+        if (p->ring.copied[i] != NULL)
+            pi_gpu_event_destroy(p->ring.copied[i]);
+        if (p->ring.computed[i] != NULL)
+            pi_gpu_event_destroy(p->ring.computed[i]);
+    }
+    if (p->ring.begin != NULL)
+        pi_gpu_event_destroy(p->ring.begin);
+    if (p->ring.end != NULL)
+        pi_gpu_event_destroy(p->ring.end);
+    free(p->pieces);
+    free(p->first_piece);
+}
+
+/* ---- filling ---- */
+
+/* n bytes past the caches; dst and n are multiples of 16. */
+static void store_past_caches(void *dst, const void *src, size_t n)
+{
+#if defined(__x86_64__)
+    __m128i *to = dst;
+    const char *from = src;
+
+    for (size_t i = 0; i < n / 16; i++) {
+        __m128i v;
+
+        memcpy(&v, from + 16 * i, sizeof(v));
+        _mm_stream_si128(to + i, v);
+    }
+#else
+    memcpy(dst, src, n);
+#endif
+}
+
+/* Rows of one matrix into their place in a slot. */
+static void fill_rows(const struct pi_gpu_prompt *p, const struct pi_mat *w, const uint32_t *ids,
+                      uint32_t n, uint8_t *to)
+{
+    _Alignas(64) uint8_t bounce[MAX_BOUNCE];
+    const size_t each = row_bytes(w);
+    const uint32_t step = each < BOUNCE_BYTES ? (uint32_t)(BOUNCE_BYTES / each) : 1;
+
+    if (p->opt.fill != PI_PROMPT_FILL_STREAMING || each > sizeof(bounce)) {
+        pi_dev_pack_rows(w, ids, n, to);
+        return;
+    }
+    for (uint32_t i = 0; i < n;) {
+        const uint32_t k = n - i < step ? n - i : step;
+
+        pi_dev_pack_rows(w, ids + i, k, bounce);
+        store_past_caches(to + i * each, bounce, k * each);
+        i += k;
+    }
+}
+
+static void fill_part(const struct pi_gpu_prompt *p, const struct pi_gp_piece *g, uint32_t part,
+                      uint8_t *slot)
+{
+    const struct pi_layer_weights *w = &p->m->layers[g->layer];
+    const uint32_t *ids = p->dm->layers[g->layer].host_cold_ids + g->first;
+    const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
+    const uint32_t i = part * PART_NEURONS;
+    uint32_t n;
+
+    if (i >= g->n)
+        return;
+    n = g->n - i < PART_NEURONS ? g->n - i : PART_NEURONS;
+    if (w->gate.data != NULL)
+        fill_rows(p, &w->gate, ids + i, n, slot + m.gate + i * row_bytes(&w->gate));
+    fill_rows(p, &w->up, ids + i, n, slot + m.up + i * row_bytes(&w->up));
+    fill_rows(p, &w->down_t, ids + i, n, slot + m.down + i * row_bytes(&w->down_t));
+    for (uint32_t k = i; w->up_b != NULL && k < i + n; k++)
+        memcpy(slot + m.bias + k * sizeof(float), &w->up_b[ids[k]], sizeof(float));
+#if defined(__x86_64__)
+    if (p->opt.fill == PI_PROMPT_FILL_STREAMING)
+        _mm_sfence(); /* such stores are ordered by nothing else */
+#endif
+}
+
+/* A look that led nowhere: the n-th in a row. */
+static void relax(uint32_t *n)
+{
+    const struct timespec t = {0, SLEEP_NS};
+
+    if (++*n > SPINS) {
+        (void)nanosleep(&t, NULL);
+        return;
+    }
+    if (*n % 64 == 0)
+        (void)sched_yield();
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+}
+
+/* Draws and fills one part; false: there is none left, or the run was stopped. */
+static bool fill_next(struct pi_gpu_prompt *p)
+{
+    struct pi_gp_ring *r = &p->ring;
+    const uint32_t k = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed),
+                   piece = k / r->parts, slot = piece % p->opt.pin_slots;
+    uint32_t looks = 0;
+
+    if (piece >= r->n)
+        return false;
+    while (piece >= atomic_load_explicit(&r->freed, memory_order_acquire) + p->opt.pin_slots) {
+        if (atomic_load_explicit(&r->stop, memory_order_relaxed))
+            return false;
+        relax(&looks);
+    }
+    if (!is_direct(p, r->pieces[piece].layer))
+        fill_part(p, &r->pieces[piece], k % r->parts, p->h.slots[slot]);
+    atomic_fetch_add_explicit(&r->filled[slot], 1, memory_order_release);
+    return true;
+}
+
+/* ---- launching, thread 0 ---- */
+
+struct run {
+    struct pi_gpu_prompt *p;
+    uint32_t begin, end; /* layers */
+    uint32_t n_issued;   /* pieces whose copy was launched */
+    struct pi_err *err;
+    enum pi_code rc;
+};
+
+/* Gives slots back whose copies have ended, in order. */
+static enum pi_code free_slots(struct run *u, struct pi_err *err)
+{
+    struct pi_gp_ring *r = &u->p->ring;
+    uint32_t freed = atomic_load_explicit(&r->freed, memory_order_relaxed);
+    bool done = true;
+    enum pi_code rc = PI_OK;
+
+    while (done && freed < u->n_issued) {
+        PI_TRY(pi_gpu_event_query(r->copied[freed % u->p->opt.pin_slots], &done, err));
+        freed += done;
+        atomic_store_explicit(&r->freed, freed, memory_order_release);
+    }
+out:
+    return rc;
+}
+
+/* Waits until a piece's slot is full; fills it itself where nobody else does. */
+static enum pi_code wait_full(struct run *u, uint32_t piece, struct pi_err *err)
+{
+    struct pi_gpu_prompt *p = u->p;
+    struct pi_gp_ring *r = &p->ring;
+    atomic_uint *filled = &r->filled[piece % p->opt.pin_slots];
+    const bool alone = pi_pool_size(p->pool) == 1;
+    uint32_t looks = 0;
+    enum pi_code rc = PI_OK;
+
+    while (atomic_load_explicit(filled, memory_order_acquire) < r->parts) {
+        PI_TRY(free_slots(u, err));
+        /* parts are drawn in order: nothing but this piece's are left to draw */
+        if (alone &&
+            piece < atomic_load_explicit(&r->freed, memory_order_relaxed) + p->opt.pin_slots)
+            (void)fill_next(p);
+        else
+            relax(&looks);
+    }
+    atomic_store_explicit(filled, 0, memory_order_relaxed); /* before the slot is given back */
+out:
+    return rc;
+}
+
+/* One matrix of a piece out of the mapped file. */
+static void gather(struct pi_gpu_prompt *p, const struct pi_gp_piece *g, uint32_t which,
+                   const struct pi_mat *w, void *to)
+{
+    const void *src = p->registered[(size_t)g->layer * 3 + which];
+    const uint32_t *ids = p->h.ids_dev + (size_t)g->layer * p->shape->n_ff + g->first;
+
+    if (src != NULL)
+        pi_kp_gather(src, w->row_bytes, ids, g->n, w->n_cols, w->type == PI_TYPE_F32 ? 4 : 2, to,
+                     row_bytes(w), p->copy_stream);
+}
+
+/* The copy of a piece into its device slot, once that was computed on; the compute stream waits for it. */
+static enum pi_code issue_copy(struct run *u, uint32_t piece, struct pi_err *err)
+{
+    struct pi_gpu_prompt *p = u->p;
+    struct pi_gp_ring *r = &p->ring;
+    const struct pi_gp_piece *g = &r->pieces[piece];
+    const struct pi_layer_weights *w = &p->m->layers[g->layer];
+    const uint32_t pin = piece % p->opt.pin_slots, dev = piece % p->opt.dev_slots;
+    const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
+    char *to = p->d.slots[dev];
+    enum pi_code rc;
+
+    /* of this run or of one before; of none: no wait */
+    PI_TRY(pi_gpu_stream_wait(p->copy_stream, r->computed[dev], err));
+    if (piece == 0)
+        PI_TRY(pi_gpu_event_record(r->begin, p->copy_stream, err));
+    if (is_direct(p, g->layer)) {
+        gather(p, g, 0, &w->gate, to + m.gate);
+        gather(p, g, 1, &w->up, to + m.up);
+        gather(p, g, 2, &w->down_t, to + m.down);
+    } else {
+        PI_TRY(pi_gpu_copy_async(to, p->h.slots[pin], m.bytes, p->copy_stream, err));
+    }
+    PI_TRY(pi_gpu_event_record(r->copied[pin], p->copy_stream, err));
+    PI_TRY(pi_gpu_stream_wait(p->stream, r->copied[pin], err));
+    r->bytes += m.bytes;
+    u->n_issued = piece + 1;
+out:
+    return rc;
+}
+
+static struct pi_dmat in_slot(const struct pi_mat *w, uint32_t n, const char *at)
+{
+    return (struct pi_dmat){.type = w->type,
+                            .n_rows = n,
+                            .n_cols = w->n_cols,
+                            .row_bytes = row_bytes(w),
+                            .data = w->data != NULL ? at : NULL};
+}
+
+static enum pi_code compute_piece(struct run *u, uint32_t piece, struct pi_err *err)
+{
+    struct pi_gpu_prompt *p = u->p;
+    const struct pi_gp_piece *g = &p->ring.pieces[piece];
+    const struct pi_layer_weights *w = &p->m->layers[g->layer];
+    const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
+    const char *at = p->d.slots[piece % p->opt.dev_slots];
+    const struct pi_gp_ffn f = {.gate = in_slot(&w->gate, g->n, at + m.gate),
+                                .up = in_slot(&w->up, g->n, at + m.up),
+                                .down_t = in_slot(&w->down_t, g->n, at + m.down),
+                                .up_b = w->up_b != NULL ? (const float *)(const void *)(at + m.bias)
+                                                        : NULL,
+                                .ids = p->dm->layers[g->layer].host_cold_ids + g->first,
+                                .n = g->n};
+    enum pi_code rc;
+
+    PI_TRY(pi_gp_ffn_piece(p, &f, err));
+    PI_TRY(pi_gpu_event_record(p->ring.computed[piece % p->opt.dev_slots], p->stream, err));
+out:
+    return rc;
+}
+
+static enum pi_code run_layers(struct run *u, struct pi_err *err)
+{
+    struct pi_gpu_prompt *p = u->p;
+    const uint32_t base = p->first_piece[u->begin];
+    enum pi_code rc = PI_OK;
+
+    for (uint32_t l = u->begin; l < u->end; l++) {
+        if (l > u->begin)
+            PI_TRY(pi_gp_attention(p, l, err));
+        PI_TRY(pi_gp_ffn_begin(p, l, p->s->obs != NULL, err));
+        PI_TRY(pi_gp_ffn_hot(p, l, err));
+        for (uint32_t i = p->first_piece[l] - base; i < p->first_piece[l + 1] - base; i++) {
+            PI_TRY(wait_full(u, i, err));
+            PI_TRY(issue_copy(u, i, err));
+            PI_TRY(free_slots(u, err));
+            PI_TRY(compute_piece(u, i, err));
+        }
+    }
+    if (p->ring.n > 0)
+        PI_TRY(pi_gpu_event_record(p->ring.end, p->copy_stream, err));
+out:
+    return rc;
+}
+
+/* Workers are done once all parts are drawn: nobody waits for thread 0 when it has launched the last piece. */
+static void run_thread(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct run *u = ctx;
+
+    (void)n_threads;
+    if (thread != 0) {
+        while (fill_next(u->p))
+            ;
+        return;
+    }
+    u->rc = run_layers(u, u->err);
+    if (u->rc != PI_OK)
+        atomic_store(&u->p->ring.stop, true);
+}
+
+/* Both streams are idle: events may be read, slots filled from the start. */
+static enum pi_code finish(struct pi_gpu_prompt *p, struct pi_err *err)
+{
+    double seconds = 0.0;
+    enum pi_code rc;
+
+    PI_TRY(pi_gpu_stream_sync(p->copy_stream, err));
+    PI_TRY(pi_gpu_event_seconds(p->ring.begin, p->ring.end, &seconds, err));
+    p->stats.seconds_streaming += seconds;
+    p->stats.bytes_streamed += p->ring.bytes;
+out:
+    return rc;
+}
+
+enum pi_code pi_gp_stream_layers(struct pi_gpu_prompt *p, uint32_t begin, uint32_t end,
+                                 struct pi_err *err)
+{
+    struct pi_gp_ring *r = &p->ring;
+    struct run u = {.p = p, .begin = begin, .end = end, .err = err};
+
+    r->pieces = p->pieces + p->first_piece[begin];
+    r->n = p->first_piece[end] - p->first_piece[begin];
+    r->parts = (p->size.slot_neurons + PART_NEURONS - 1) / PART_NEURONS;
+    r->bytes = 0;
+    atomic_store(&r->next, 0);
+    atomic_store(&r->freed, 0);
+    atomic_store(&r->stop, false);
+    for (uint32_t i = 0; i < PI_GP_MAX_SLOTS; i++)
+        atomic_store(&r->filled[i], 0);
+    pi_pool_run(p->pool, run_thread, &u);
+    if (u.rc != PI_OK)
+        return u.rc;
+    return finish(p, err);
+}
