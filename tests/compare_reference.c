@@ -14,25 +14,12 @@
 #include "common/pi_pool.h"
 #include "common/pi_tokenizer.h"
 #include "runtime/pi_blas.h"
-#include "runtime/pi_eval.h"
+#include "tests/reference_case.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
-
-#define MAX_SEQ 1024
-
-struct ref_case {
-    const char *prompt;
-    int32_t seq[MAX_SEQ]; /* prompt and greedy continuation */
-    size_t n_prompt, n_seq;
-    double margins[MAX_SEQ];
-    size_t n_greedy, from, n_rows, n_vocab;
-    const float *logits; /* (n_rows, n_vocab) of positions from.. */
-};
 
 struct subject {
     struct pi_model model;
@@ -48,78 +35,7 @@ static void say(bool ok, const char *name, const char *what, double figure, doub
     failures += !ok;
 }
 
-static void die(const char *what, const char *detail)
-{
-    printf("Bail out! %s: %s\n", what, detail);
-    exit(99);
-}
-
-static void must(enum pi_code rc, const struct pi_err *e)
-{
-    if (rc != PI_OK)
-        die(pi_code_text(rc), e->msg);
-}
-
-static json_t *load_reference(const char *folder)
-{
-    char path[4096];
-    json_error_t e;
-    json_t *root;
-
-    (void)snprintf(path, sizeof(path), "%s/reference.json", folder);
-    root = json_load_file(path, 0, &e);
-    if (root == NULL)
-        die(path, e.text);
-    return root;
-}
-
-static size_t read_ids(const json_t *a, int32_t *out, size_t at)
-{
-    for (size_t i = 0; i < json_array_size(a); i++) {
-        if (at >= MAX_SEQ)
-            die("reference.json", "a sequence is too long");
-        out[at++] = (int32_t)json_integer_value(json_array_get(a, i));
-    }
-    return at;
-}
-
-static void read_case(const json_t *j, const struct pi_map *map, struct ref_case *c)
-{
-    const json_t *shape = json_object_get(j, "logits_shape"),
-                 *margins = json_object_get(j, "margins");
-    const size_t offset = (size_t)json_integer_value(json_object_get(j, "logits_offset_floats"));
-
-    memset(c, 0, sizeof(*c));
-    c->prompt = json_string_value(json_object_get(j, "prompt"));
-    c->n_prompt = read_ids(json_object_get(j, "tokens"), c->seq, 0);
-    c->n_seq = read_ids(json_object_get(j, "greedy_continuation"), c->seq, c->n_prompt);
-    c->n_greedy = c->n_seq - c->n_prompt;
-    for (size_t i = 0; i < json_array_size(margins) && i < MAX_SEQ; i++)
-        c->margins[i] = json_number_value(json_array_get(margins, i));
-    c->from = (size_t)json_integer_value(json_object_get(j, "logits_from_position"));
-    c->n_rows = (size_t)json_integer_value(json_array_get(shape, 0));
-    c->n_vocab = (size_t)json_integer_value(json_array_get(shape, 1));
-    if (c->prompt == NULL || c->n_rows == 0 || c->from + c->n_rows > c->n_seq ||
-        (offset + c->n_rows * c->n_vocab) * sizeof(float) > map->size)
-        die("reference.json", "a case contradicts itself");
-    c->logits = (const float *)(const void *)map->data + offset;
-}
-
 /* All logits of a sequence of n tokens, (n, n_vocab), through a new engine. */
-struct rows {
-    float *to;
-    size_t n_vocab;
-};
-
-static enum pi_code keep_row(void *ctx, uint32_t i, const float *logits, struct pi_err *err)
-{
-    const struct rows *r = ctx;
-
-    (void)err;
-    memcpy(r->to + (size_t)i * r->n_vocab, logits, r->n_vocab * sizeof(float));
-    return PI_OK;
-}
-
 static void run(struct subject *s, enum pi_mode mode, enum pi_type kv, bool stepwise,
                 const int32_t *ids, size_t n, float *to)
 {
@@ -127,41 +43,17 @@ static void run(struct subject *s, enum pi_mode mode, enum pi_type kv, bool step
     const struct pi_engine_options o = {
         .mode = mode, .n_ctx = (uint32_t)n, .n_seq = 1, .kv_type = kv};
     struct pi_engine *engine = NULL;
-    struct rows r = {.to = to, .n_vocab = s->model.shape.n_vocab};
 
     must(pi_engine_create(&s->model, NULL, NULL, s->pool, &o, &engine, &e), &e);
-    must(pi_eval_feed(engine, &s->model, ids, (uint32_t)n, 0, stepwise, keep_row, &r, &e), &e);
+    ref_feed(engine, &s->model, ids, n, stepwise, to);
     pi_engine_destroy(engine);
 }
 
-static double distance(const float *got, const float *want, size_t n)
+static void check_greedy(const struct ref_case *c, const float *got, double tol, const char *name)
 {
-    double max = 0, delta = 0;
+    const struct ref_greedy g = ref_greedy(c, got, c->n_seq, tol);
 
-    for (size_t i = 0; i < n; i++) {
-        const double d = fabs((double)got[i] - (double)want[i]);
-
-        if (!(d <= delta))
-            delta = d; /* NaN sticks, and compares as no match */
-        max = fmax(max, fabs((double)want[i]));
-    }
-    return delta / max;
-}
-
-/* Greedy text up to the first step whose margin is below twice the tolerance. got: logits of positions from c->from on. The
- * sequence fed is the expected one, which is the same until the first difference. */
-static void check_greedy(const struct ref_case *c, const float *got, size_t n_vocab, double tol,
-                         const char *name)
-{
-    size_t same = 0, due = 0;
-
-    while (due < c->n_greedy && c->margins[due] >= 2 * tol &&
-           c->n_prompt - 1 + due < c->from + c->n_rows)
-        due++;
-    for (size_t i = 0; i < due; i++)
-        same += pi_argmax(got + (c->n_prompt - 1 + i) * n_vocab, (uint32_t)n_vocab) ==
-                c->seq[c->n_prompt + i];
-    say(same == due, name, "greedy steps equal", (double)same, (double)due);
+    say(g.same == g.due, name, "greedy steps equal", (double)g.same, (double)g.due);
 }
 
 static void check_phase(struct subject *s, const struct ref_case *c, enum pi_mode mode,
@@ -176,7 +68,7 @@ static void check_phase(struct subject *s, const struct ref_case *c, enum pi_mod
     run(s, mode, kv, stepwise, c->seq, n, got);
     d = distance(got + c->from * c->n_vocab, c->logits, c->n_rows * c->n_vocab);
     say(d <= tol, name, "max|delta|/max|logit|", d, tol);
-    check_greedy(c, got, c->n_vocab, tol, name);
+    check_greedy(c, got, tol, name);
 }
 
 static void check_tokens(const struct subject *s, const struct ref_case *c)
@@ -233,15 +125,6 @@ static void close_subject(struct subject *s)
     pi_pool_destroy(s->pool);
     pi_tokenizer_destroy(s->tok);
     pi_model_close(&s->model);
-}
-
-static void open_logits(const char *folder, struct pi_map *map)
-{
-    char path[4096];
-    struct pi_err e = {0};
-
-    (void)snprintf(path, sizeof(path), "%s/logits.f32", folder);
-    must(pi_map_open(path, map, &e), &e);
 }
 
 static void compare_model(const char *model, const char *folder)

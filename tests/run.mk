@@ -9,7 +9,7 @@ tests_t_text_LDADD   = $(PI_RUNTIME_LIBS)
 
 # Tools of the scripts below.
 check_PROGRAMS += tests/compare_reference tests/make_artifact
-tests_compare_reference_SOURCES = tests/compare_reference.c
+tests_compare_reference_SOURCES = tests/compare_reference.c tests/reference_case.h
 tests_compare_reference_LDADD   = $(PI_RUNTIME_LIBS)
 tests_make_artifact_SOURCES = tests/make_artifact.c
 tests_make_artifact_LDADD   = $(PI_RUNTIME_LIBS)
