@@ -34,6 +34,7 @@ include $(srcdir)/tests/solver.mk
 include $(srcdir)/tests/convert.mk
 include $(srcdir)/tests/run.mk
 include $(srcdir)/tests/emu.mk
+include $(srcdir)/tests/dev.mk
 
 check_PROGRAMS += $(pi_unit_tests)
 TESTS += $(pi_unit_tests) $(pi_cli_tests)

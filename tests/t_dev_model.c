@@ -5,6 +5,9 @@
 #include "runtime/cpu/pi_cpu.h"
 #include "runtime/pi_dev_model.h"
 #include "tests/engine_rig.h"
+#ifdef PI_TEST_EMU
+#include "tests/emu/emu_ctl.h"
+#endif
 
 #define KV_CTX 24u
 #define KV_SEQ 2u
@@ -502,6 +505,56 @@ static void refusals(void)
     close_case(&c);
 }
 
+/* Every call that can fail does, at its first, second ... time: nothing is left on the device, or pinned, or open. */
+static void failures(void)
+{
+#ifdef PI_TEST_EMU
+    static const char *const calls[] = {"cudaMalloc",
+                                        "cudaHostAlloc",
+                                        "cudaStreamCreateWithFlags",
+                                        "cudaEventCreateWithFlags",
+                                        "cudaEventRecord",
+                                        "cudaEventSynchronize",
+                                        "cudaMemcpyAsync",
+                                        "cudaStreamSynchronize",
+                                        "cudaMemGetInfo"};
+    struct case_ c;
+
+    open_case(&c, &opt, PI_TYPE_Q8_0, true);
+    c.r.layers[0].n_hot = c.r.layers[1].n_hot = 50;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        int n = 0;
+        enum pi_code rc;
+
+        do {
+            char text[64];
+
+            (void)snprintf(text, sizeof(text), "%s:%d", calls[i], ++n);
+            (void)setenv("PI_EMU_FAIL", text, 1);
+            cudaEmuReload();
+            rc = create(&c);
+            if (rc != PI_OK && (c.d.bufs != NULL || c.r.e.msg[0] == '\0'))
+                OK(!"a failure without message, or with a half-built model");
+            pi_dev_model_free(&c.d);
+            if (cudaEmuLiveAllocations() != 0 || cudaEmuLiveObjects() != 0 ||
+                cudaEmuUsedBytes() != 0)
+                OK(!"something is left");
+        } while (rc != PI_OK && n < 1000);
+        printf("# %s: failed %d times\n", calls[i], n - 1);
+        OK(n > 1 && n < 1000);
+    }
+    (void)unsetenv("PI_EMU_FAIL");
+    cudaEmuReload();
+    (void)setenv("PI_EMU_FAIL", "cudaMalloc:2", 1);
+    cudaEmuReload();
+    FAILS(create(&c), PI_E_NOMEM, "MiB of its memory; use a smaller --vram-budget", c.r.e);
+    (void)unsetenv("PI_EMU_FAIL");
+    cudaEmuReload();
+    check_model(&c);
+    close_case(&c);
+#endif
+}
+
 int main(void)
 {
     packing();
@@ -511,5 +564,6 @@ int main(void)
     }
     models();
     refusals();
+    failures();
     return DONE();
 }

@@ -60,9 +60,14 @@ extern "C" enum pi_code pi_gpu_alloc(int index, size_t bytes, struct pi_dev_buf 
     PI_TRY(check_index(index, err));
     PI_CUDA_TRY(err, cudaSetDevice(index));
     PI_CUDA_TRY(err, cudaMalloc(&p, bytes));
+    /* Streams do not wait for the legacy stream that zeroes: be done before anybody uses it. */
+    PI_CUDA_TRY(err, cudaMemset(p, 0, bytes));
+    PI_CUDA_TRY(err, cudaStreamSynchronize(0));
     buf->ptr = p;
     buf->bytes = bytes;
+    p = NULL;
 out:
+    (void)cudaFree(p);
     return rc;
 }
 
