@@ -545,7 +545,7 @@ static void failures(void)
     }
     (void)unsetenv("PI_EMU_FAIL");
     cudaEmuReload();
-    (void)setenv("PI_EMU_FAIL", "cudaMalloc:2", 1);
+    (void)setenv("PI_EMU_FAIL", "cudaMalloc:1", 1);
     cudaEmuReload();
     FAILS(create(&c), PI_E_NOMEM, "MiB of its memory; use a smaller --vram-budget", c.r.e);
     (void)unsetenv("PI_EMU_FAIL");
