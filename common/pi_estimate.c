@@ -3,7 +3,7 @@
 #include "common/pi_estimate.h"
 
 #include "common/pi_alloc.h"
-#include "common/pi_size.h"
+#include "common/pi_estimate_int.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -26,29 +26,6 @@ enum pi_code pi_parse_bytes(const char *text, const char *option, uint64_t *out,
     if (!(v < 9.2e18))
         return pi_err_set(err, PI_E_RANGE, "%s %s: too large", option, text);
     *out = (uint64_t)v;
-    return PI_OK;
-}
-
-/* A sum of products that remembers whether it ever overflowed. */
-struct tally {
-    uint64_t sum;
-    bool over;
-};
-
-static void add(struct tally *t, uint64_t n, uint64_t bytes)
-{
-    uint64_t v;
-
-    if (!pi_size_mul(n, bytes, &v) || !pi_size_add(t->sum, v, &t->sum))
-        t->over = true;
-}
-
-static enum pi_code finish(const struct tally *t, const char *what, uint64_t *out,
-                           struct pi_err *err)
-{
-    if (t->over)
-        return pi_err_set(err, PI_E_RANGE, "%s: more bytes than can be counted", what);
-    *out = t->sum;
     return PI_OK;
 }
 
@@ -91,44 +68,91 @@ enum pi_type pi_down_t_type(enum pi_type t, uint32_t n_embd)
     return n_embd % pi_type_info(PI_TYPE_Q8_0)->block_elems == 0 ? PI_TYPE_Q8_0 : PI_TYPE_F16;
 }
 
+/* Bytes from row to row on a device of a row that takes stored bytes in the file. A type without a layout of its own, which pi-run will
+ * refuse there, counts as it is stored. */
+static uint64_t device_row(enum pi_type type, uint64_t n_cols, uint64_t stored)
+{
+    uint64_t row = n_cols <= UINT32_MAX ? pi_dev_row_bytes(type, (uint32_t)n_cols) : 0;
+
+    return row > 0 || !pi_size_pad(stored, 16, &row) ? row : row;
+}
+
+/* A tensor in the device's layout, padded; vectors as F32. */
+static void add_device_tensor(struct pi_tally *t, const struct pi_gguf_tensor *src)
+{
+    uint64_t stored = 0;
+
+    if (src->n_dims == 1) {
+        pi_tally_add_padded(t, src->ne[0], sizeof(float));
+    } else {
+        t->over = t->over || !pi_type_row_bytes(src->type, src->ne[0], &stored);
+        pi_tally_add_padded(t, src->ne[1], device_row(src->type, src->ne[0], stored));
+    }
+}
+
+/* Where a tensor of neurons' rows is noted. */
+struct row_fields {
+    uint64_t *stored, *device;
+    enum pi_type *type;
+};
+
+static bool row_tensor(struct pi_str rest, struct pi_layer_bytes *l, struct row_fields *out)
+{
+    if (pi_str_eq(rest, "ffn_gate.weight"))
+        *out = (struct row_fields){&l->gate_row, &l->dev_gate_row, &l->gate_type};
+    else if (pi_str_eq(rest, "ffn_up.weight"))
+        *out = (struct row_fields){&l->up_row, &l->dev_up_row, &l->up_type};
+    else if (pi_str_eq(rest, "ffn_down_t.weight") || pi_str_eq(rest, "ffn_down.weight"))
+        *out = (struct row_fields){&l->down_row, &l->dev_down_row, &l->down_type};
+    else
+        return false;
+    return true;
+}
+
 /* Adds a tensor of a layer to what it belongs to. fc1 and fc2 inside a model file are a predictor's and come with that. */
 static enum pi_code add_layer_tensor(const struct pi_gguf_tensor *t, struct pi_str rest,
                                      const struct pi_shape *shape, struct pi_layer_bytes *l,
                                      struct pi_err *err)
 {
-    uint64_t *row = NULL;
-    enum pi_type type = t->type;
+    struct row_fields to;
+    struct pi_tally dev = {0};
+    uint64_t *sum = &l->dev_attn;
 
-    if (pi_str_eq(rest, "ffn_gate.weight"))
-        row = &l->gate_row;
-    else if (pi_str_eq(rest, "ffn_up.weight"))
-        row = &l->up_row;
-    else if (pi_str_eq(rest, "ffn_down_t.weight") || pi_str_eq(rest, "ffn_down.weight"))
-        row = &l->down_row;
-    if (pi_str_eq(rest, "ffn_down.weight"))
-        type = pi_down_t_type(type, shape->n_embd);
-    if (row != NULL) {
-        if (!pi_type_row_bytes(type, shape->n_embd, row))
+    if (row_tensor(rest, l, &to)) {
+        *to.type =
+            pi_str_eq(rest, "ffn_down.weight") ? pi_down_t_type(t->type, shape->n_embd) : t->type;
+        if (!pi_type_row_bytes(*to.type, shape->n_embd, to.stored))
             return pi_err_set(err, PI_E_CORRUPT, "%.*s: rows of %u elements do not fit type %s",
-                              (int)t->name.n, t->name.p, shape->n_embd, pi_type_name(type));
+                              (int)t->name.n, t->name.p, shape->n_embd, pi_type_name(*to.type));
+        *to.device = device_row(*to.type, shape->n_embd, *to.stored);
         return PI_OK;
     }
     if (name_starts(rest, "fc1.") || name_starts(rest, "fc2.") || pi_str_eq(rest, "ffn_gate.bias"))
         return PI_OK;
-    if (pi_str_eq(rest, "ffn_up.bias"))
+    if (pi_str_eq(rest, "ffn_up.bias")) {
         l->neuron = sizeof(float);
-    else if (name_starts(rest, "ffn_down"))
+        l->up_bias = true;
+        return PI_OK;
+    }
+    if (name_starts(rest, "ffn_down")) {
         l->ffn_fixed += resident_bytes(t);
-    else
+        sum = &l->dev_ffn_fixed;
+    } else {
         l->attn += resident_bytes(t);
-    return PI_OK;
+        if (t->n_dims > 1)
+            l->attn_type = t->type;
+    }
+    pi_tally_add(&dev, 1, *sum);
+    add_device_tensor(&dev, t);
+    return pi_tally_end(&dev, "layer", sum, err);
 }
 
 static enum pi_code sum_tensors(const struct pi_gguf *g, const struct pi_shape *shape,
                                 struct pi_model_bytes *b, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    uint64_t token = 0;
+    const struct pi_gguf_tensor *token = NULL, *output = NULL;
+    struct pi_tally dev = {0};
 
     for (size_t i = 0; i < g->n_tensors; i++) {
         const struct pi_gguf_tensor *t = &g->tensors[i];
@@ -138,25 +162,32 @@ static enum pi_code sum_tensors(const struct pi_gguf *g, const struct pi_shape *
         if (split_name(t->name, shape->n_layer, &layer, &rest)) {
             PI_TRY(add_layer_tensor(t, rest, shape, &b->layers[layer], err));
         } else if (pi_str_eq(t->name, "token_embd.weight")) {
-            token = t->bytes;
+            token = t;
             b->embd += t->bytes;
         } else if (pi_str_eq(t->name, "position_embd.weight")) {
             b->embd += t->bytes;
         } else if (pi_str_eq(t->name, "output.weight")) {
-            b->output = t->bytes;
+            output = t;
         } else if (name_starts(t->name, "output_norm.")) {
             b->output_norm += resident_bytes(t);
+            add_device_tensor(&dev, t);
         }
     }
-    b->tied = b->output == 0;
-    if (b->tied)
-        b->output = token;
+    b->tied = output == NULL;
+    output = b->tied ? token : output;
+    if (output != NULL) {
+        b->output = output->bytes;
+        b->output_type = output->type;
+        add_device_tensor(&dev, output);
+    }
+    PI_TRY(pi_tally_end(&dev, "output head", &b->dev_output, err));
     for (uint32_t l = 0; l < shape->n_layer; l++) {
         struct pi_layer_bytes *y = &b->layers[l];
 
         if (y->up_row == 0 || y->down_row == 0 || (shape->gated && y->gate_row == 0))
             PI_FAIL(err, PI_E_CORRUPT, "layer %u: a feed-forward matrix is missing", l);
         y->neuron += y->gate_row + y->up_row + y->down_row;
+        y->gate_type = y->gate_row > 0 ? y->gate_type : y->up_type;
     }
 out:
     return rc;
@@ -173,22 +204,29 @@ static enum pi_code sum_predictor(const struct pi_predictor *pred, struct pi_mod
     for (uint32_t l = 0; l < b->n_layer; l++) {
         const struct pi_predictor_layer *p = &pred->layers[l];
         struct pi_layer_bytes *y = &b->layers[l];
-        struct tally fixed = {0}, all = {0};
+        struct pi_tally fixed = {0}, all = {0};
 
         if (p->width == 0)
             continue;
-        add(&fixed, p->fc1.n_rows, p->fc1.row_bytes);
-        PI_TRY(finish(&fixed, "predictor", &y->pred_fixed, err));
+        pi_tally_add(&fixed, p->fc1.n_rows, p->fc1.row_bytes);
+        PI_TRY(pi_tally_end(&fixed, "predictor", &y->pred_fixed, err));
         y->pred_per_neuron = p->fc2.row_bytes + (p->bias != NULL ? sizeof(float) : 0);
-        add(&all, 1, y->pred_fixed);
-        add(&all, b->n_ff, y->pred_per_neuron);
-        PI_TRY(finish(&all, "predictor", &y->predictor, err));
+        y->pred_bias = p->bias != NULL;
+        y->pred_type = p->fc2.type;
+        y->dev_pred_row = device_row(p->fc2.type, p->fc2.n_cols, p->fc2.row_bytes);
+        if (!pi_dev_matrix_bytes(p->fc1.n_rows,
+                                 device_row(p->fc1.type, p->fc1.n_cols, p->fc1.row_bytes),
+                                 &y->dev_fc1))
+            PI_FAIL(err, PI_E_RANGE, "predictor: more bytes than can be counted");
+        pi_tally_add(&all, 1, y->pred_fixed);
+        pi_tally_add(&all, b->n_ff, y->pred_per_neuron);
+        PI_TRY(pi_tally_end(&all, "predictor", &y->predictor, err));
     }
 out:
     return rc;
 }
 
-/* Scratch for n_batch tokens in F32: residual, normed, attention and feed-forward output, a spare (n_embd each); q and the heads'
+/* The CPU's scratch for n_batch tokens in F32: residual, normed, attention and feed-forward output, a spare (n_embd each); q and the heads'
  * output; k and v; the feed-forward's inner vectors, three of n_ff when gated, else two; logits of the last token of each sequence. */
 static enum pi_code sum_run(const struct pi_shape *s, const struct pi_run_size *run,
                             struct pi_model_bytes *b, struct pi_err *err)
@@ -196,21 +234,25 @@ static enum pi_code sum_run(const struct pi_shape *s, const struct pi_run_size *
     enum pi_code rc = PI_OK;
     uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_head_kv * s->head_dim,
              cells, per_cell;
-    struct tally cache = {0}, scratch = {0}, tables = {0};
+    struct pi_tally cache = {0}, scratch = {0}, tables = {0}, dev = {0};
 
     if (!pi_type_row_bytes(run->kv_type, kv, &per_cell))
         PI_FAIL(err, PI_E_RANGE, "a KV cache of type %s does not fit rows of %llu",
                 pi_type_name(run->kv_type), (unsigned long long)kv);
     cells = (uint64_t)run->n_ctx * run->n_seq;
-    add(&cache, cells, per_cell);
-    add(&cache, cells, per_cell);
-    PI_TRY(finish(&cache, "KV cache", &b->kv_layer, err));
-    add(&scratch, run->n_batch,
+    pi_tally_add(&cache, cells, per_cell);
+    pi_tally_add(&cache, cells, per_cell);
+    PI_TRY(pi_tally_end(&cache, "KV cache", &b->kv_layer, err));
+    pi_tally_add_padded(&dev, cells + 1, per_cell);
+    pi_tally_add_padded(&dev, cells + 1, per_cell);
+    PI_TRY(pi_tally_end(&dev, "KV cache", &b->dev_kv, err));
+    pi_tally_add(
+        &scratch, run->n_batch,
         4 * (5 * (uint64_t)s->n_embd + 2 * q + 2 * kv + (s->gated ? 3 : 2) * (uint64_t)s->n_ff));
-    add(&scratch, run->n_seq, 4 * (uint64_t)s->n_vocab);
-    PI_TRY(finish(&scratch, "buffers", &b->activations, err));
-    add(&tables, s->n_layer, 2 * sizeof(uint32_t) * (uint64_t)s->n_ff + 2 * 64);
-    PI_TRY(finish(&tables, "neuron tables", &b->tables, err));
+    pi_tally_add(&scratch, run->n_seq, 4 * (uint64_t)s->n_vocab);
+    PI_TRY(pi_tally_end(&scratch, "buffers", &b->activations, err));
+    pi_tally_add(&tables, s->n_layer, 2 * sizeof(uint32_t) * (uint64_t)s->n_ff + 2 * 64);
+    PI_TRY(pi_tally_end(&tables, "neuron tables", &b->tables, err));
 out:
     return rc;
 }
@@ -227,6 +269,7 @@ enum pi_code pi_estimate_model(const struct pi_gguf *model, const struct pi_shap
     if (pred != NULL)
         PI_TRY(sum_predictor(pred, &b, err));
     PI_TRY(sum_run(shape, run, &b, err));
+    PI_TRY(pi_estimate_buffers(shape, pred, run, &b, err));
     *out = b;
     b.layers = NULL;
 out:
@@ -240,45 +283,48 @@ void pi_model_bytes_free(struct pi_model_bytes *b)
     memset(b, 0, sizeof(*b));
 }
 
+/* What the CPU has of a layer. The predictor is where it runs: with attention. */
 static void add_layer(const struct pi_model_bytes *b, const struct pi_place_layer *p,
-                      const struct pi_layer_bytes *y, uint32_t unit, struct tally *t)
+                      const struct pi_layer_bytes *y, struct pi_tally *t)
 {
-    bool hot_here = p->n_hot > 0 && p->hot_unit == unit;
-    uint64_t n = unit == PI_UNIT_CPU ? b->n_ff - p->n_hot : hot_here ? p->n_hot : 0;
-    enum pi_mode mode = unit == PI_UNIT_CPU ? p->mode_cpu : p->mode_gpu;
+    const uint64_t n = b->n_ff - (uint64_t)p->n_hot;
+    const bool attn = p->attn_unit == PI_UNIT_CPU;
 
-    if (p->attn_unit == unit) {
-        add(t, 1, y->attn);
-        add(t, 1, b->kv_layer);
-        add(t, 1, y->ffn_fixed);
+    if (attn) {
+        pi_tally_add(t, 1, y->attn);
+        pi_tally_add(t, 1, b->kv_layer);
+        pi_tally_add(t, 1, y->ffn_fixed);
     }
-    add(t, n, y->neuron);
-    if (n > 0 && mode == PI_MODE_PREDICTED) {
-        add(t, 1, y->pred_fixed);
-        add(t, n, y->pred_per_neuron);
+    pi_tally_add(t, n, y->neuron);
+    if (attn && n > 0 && p->mode_cpu == PI_MODE_PREDICTED) {
+        pi_tally_add(t, 1, y->pred_fixed);
+        pi_tally_add(t, n, y->pred_per_neuron);
     }
 }
 
 enum pi_code pi_estimate_unit(const struct pi_model_bytes *b, const struct pi_placement *p,
                               uint32_t unit, uint64_t *bytes_out, struct pi_err *err)
 {
-    struct tally t = {0};
+    enum pi_code rc = PI_OK;
+    struct pi_tally t = {0};
+    struct pi_gpu_budget gpu;
 
-    if (p->n_layer != b->n_layer || p->n_ff != b->n_ff)
-        return pi_err_set(err, PI_E_MISMATCH,
-                          "placement for %u layers of %u neurons, the model has %u of %u",
-                          p->n_layer, p->n_ff, b->n_layer, b->n_ff);
+    if (unit != PI_UNIT_CPU) {
+        PI_TRY(pi_estimate_gpu(b, p, unit, 0, &gpu, err));
+        *bytes_out = gpu.total;
+        return PI_OK;
+    }
+    PI_TRY(pi_estimate_check(b, p, err));
     for (uint32_t l = 0; l < p->n_layer; l++)
-        add_layer(b, &p->layers[l], &b->layers[l], unit, &t);
-    if (p->embd_unit == unit)
-        add(&t, 1, b->embd);
-    if (p->output_unit == unit) {
-        add(&t, 1, b->output_norm);
-        add(&t, b->tied && p->embd_unit == unit ? 0 : 1, b->output);
+        add_layer(b, &p->layers[l], &b->layers[l], &t);
+    pi_tally_add(&t, 1, b->embd);
+    if (p->output_unit == PI_UNIT_CPU) {
+        pi_tally_add(&t, 1, b->output_norm);
+        pi_tally_add(&t, b->tied ? 0 : 1, b->output);
     }
-    if (t.sum > 0 || unit == PI_UNIT_CPU) {
-        add(&t, 1, b->activations);
-        add(&t, 1, b->tables);
-    }
-    return finish(&t, "placement", bytes_out, err);
+    pi_tally_add(&t, 1, b->activations);
+    pi_tally_add(&t, 1, b->tables);
+    PI_TRY(pi_tally_end(&t, "placement", bytes_out, err));
+out:
+    return rc;
 }

@@ -1,8 +1,8 @@
 /*
  * pi_dev_model.c - what a placement puts on a GPU, brought there.
  *
- * First everything is listed (struct part: where it comes from, in which buffer it will lie and who wants its address), so that
- * all sizes are known, and checked, before the first byte is allocated. Then buffers are made, addresses are given out, and the parts
+ * First everything is listed (struct part: where it comes from, where it will lie and who wants its address), so that
+ * all sizes are known, and checked, before the first byte is allocated. Then memory is made, addresses are given out, and the parts
  * stream through two pinned buffers: the pool's threads fill one while the other one is copied.
  */
 #include "config.h"
@@ -22,11 +22,10 @@
 #define PIECE_BYTES ((uint64_t)8 << 20)   /* filled before its copy starts */
 #define CHUNK_BYTES ((uint64_t)128 << 10) /* that a thread fills at a time */
 
-/* Something that lies in a device buffer: rows of a matrix, 4-byte elements of a vector, or (neither given) zeros. */
+/* Something that lies on the device: rows of a matrix, 4-byte elements of a vector, or (neither given) zeros. */
 struct part {
     void *to;            /* the pointer that takes the device address */
-    uint32_t buf;        /* index of its buffer */
-    uint64_t offset;     /* there; a multiple of ALIGN */
+    uint64_t offset;     /* a multiple of ALIGN */
     struct pi_mat mat;   /* data NULL: none */
     const void *words;   /* NULL: none */
     const uint32_t *ids; /* (n) which rows or elements; NULL: the first n */
@@ -44,9 +43,7 @@ struct build {
     struct pi_dev_model m;
     struct part *parts;
     size_t n_parts, cap_parts;
-    uint64_t *sizes;  /* (n_layer + 1) bytes of each layer's buffer, then of the rest */
     uint64_t max_row; /* longest row */
-    uint32_t buf;     /* that parts are added to */
 };
 
 /* ---- the list ---- */
@@ -59,15 +56,14 @@ static enum pi_code add_part(struct build *b, void *to, uint64_t count, uint64_t
     uint64_t bytes, end;
 
     p->to = to;
-    p->buf = b->buf;
     p->row_bytes = row_bytes;
-    p->offset = b->sizes[b->buf];
+    p->offset = b->m.bytes;
     if (!pi_size_mul(count, row_bytes, &bytes) || !pi_size_add(p->offset, bytes, &end) ||
         !pi_size_pad(end, ALIGN, &end) || end > SIZE_MAX / 2)
         PI_FAIL(err, PI_E_RANGE, "more bytes for the GPU than can be counted");
     PI_TRY(pi_grow_array(&b->parts, &b->cap_parts, b->n_parts + 1, sizeof(*b->parts), err));
     b->parts[b->n_parts++] = *p;
-    b->sizes[b->buf] = end;
+    b->m.bytes = end;
     b->max_row = row_bytes > b->max_row ? row_bytes : b->max_row;
 out:
     return rc;
@@ -234,7 +230,6 @@ static enum pi_code list_layer(struct build *b, uint32_t l, struct pi_err *err)
 
     if (pl->n_hot > n_ff)
         PI_FAIL(err, PI_E_MISMATCH, "layer %u: %u hot neurons of %u", l, pl->n_hot, n_ff);
-    b->buf = l;
     y->n_hot = pl->n_hot;
     y->n_cold = n_ff - pl->n_hot;
     y->host_hot_ids = b->tables + (size_t)l * n_ff;
@@ -256,7 +251,6 @@ static enum pi_code list_rest(struct build *b, struct pi_err *err)
     bool attn = false;
     enum pi_code rc = PI_OK;
 
-    b->buf = b->m.n_layer;
     for (uint32_t l = 0; l < b->m.n_layer; l++)
         attn = attn || b->m.layers[l].has_attn;
     if (attn && m->shape.n_rot > 0)
@@ -284,9 +278,6 @@ static enum pi_code check_memory(struct build *b, struct pi_err *err)
     enum pi_code rc = PI_OK;
     struct pi_gpu_info info;
 
-    for (uint32_t i = 0; i <= b->m.n_layer; i++)
-        if (!pi_size_add(b->m.bytes, b->sizes[i], &b->m.bytes))
-            PI_FAIL(err, PI_E_RANGE, "more bytes for the GPU than can be counted");
     PI_TRY(pi_gpu_describe(b->opt->index, &info, err));
     if (b->m.bytes > info.free_bytes)
         PI_FAIL(
@@ -301,23 +292,21 @@ static enum pi_code allocate(struct build *b, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
-    PI_ALLOC(b->m.bufs, b->m.n_layer + (size_t)1, err);
-    b->m.n_bufs = b->m.n_layer + (size_t)1;
-    for (size_t i = 0; i < b->m.n_bufs; i++) {
-        if (b->sizes[i] == 0)
-            continue;
-        rc = pi_gpu_alloc(b->opt->index, (size_t)b->sizes[i], &b->m.bufs[i], err);
-        if (rc == PI_E_NOMEM)
-            pi_err_wrap(
-                err,
-                "GPU %d: weights and KV cache need %.1f MiB of its memory; use a smaller --vram-budget (pi-run, pi-place) or a smaller -c",
-                b->opt->index, mib(b->m.bytes));
-        if (rc != PI_OK)
-            goto out;
-    }
+    if (b->m.bytes == 0)
+        return PI_OK;
+    PI_ALLOC(b->m.bufs, 1, err);
+    b->m.n_bufs = 1;
+    rc = pi_gpu_alloc(b->opt->index, (size_t)b->m.bytes, &b->m.bufs[0], err);
+    if (rc == PI_E_NOMEM)
+        pi_err_wrap(
+            err,
+            "GPU %d: weights and KV cache need %.1f MiB of its memory; use a smaller --vram-budget (pi-run, pi-place) or a smaller -c",
+            b->opt->index, mib(b->m.bytes));
+    if (rc != PI_OK)
+        goto out;
     for (size_t i = 0; i < b->n_parts; i++) {
         const struct part *p = &b->parts[i];
-        void *at = (char *)b->m.bufs[p->buf].ptr + p->offset;
+        void *at = (char *)b->m.bufs[0].ptr + p->offset;
 
         memcpy(p->to, &at, sizeof(at)); /* pointers to const and to void alike */
     }
@@ -424,7 +413,7 @@ static enum pi_code send_part(struct build *b, struct stage *s, const struct par
                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    char *to = (char *)b->m.bufs[p->buf].ptr + p->offset;
+    char *to = (char *)b->m.bufs[0].ptr + p->offset;
     const uint32_t piece = at_least_one(PIECE_BYTES / p->row_bytes);
     const uint32_t chunk = at_least_one(CHUNK_BYTES / p->row_bytes);
 
@@ -510,7 +499,6 @@ enum pi_code pi_dev_model_create(const struct pi_model *model, const struct pi_p
                 place->n_layer, place->n_ff, model->shape.n_layer, model->shape.n_ff);
     PI_TRY(pi_gpu_use(opt->index, err));
     PI_ALLOC(b.m.layers, b.m.n_layer, err);
-    PI_ALLOC(b.sizes, b.m.n_layer + (size_t)1, err);
     for (uint32_t l = 0; l < b.m.n_layer; l++)
         PI_TRY(list_layer(&b, l, err));
     PI_TRY(list_rest(&b, err));
@@ -522,7 +510,6 @@ enum pi_code pi_dev_model_create(const struct pi_model *model, const struct pi_p
 out:
     pi_dev_model_free(&b.m);
     free(b.parts);
-    free(b.sizes);
     return rc;
 }
 

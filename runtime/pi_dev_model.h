@@ -6,7 +6,7 @@
  * stored), padded to 16; behind either n_cols / 32 scales (F16), padded to 16. pi_dev_row_bytes() (common/pi_estimate.h) says how
  * long that is. Every matrix starts at a multiple of 256 bytes.
  *
- * A pi_dev_model owns its device memory (one allocation per layer and one for the rest) and borrows nothing after it was made, but host neuron
+ * A pi_dev_model owns its device memory (one allocation: the driver rounds each up to 2 MiB) and borrows nothing after it was made, but host neuron
  * tables. Rows stream through a pinned buffer filled by the pool: there is never a second full copy in RAM.
  */
 #ifndef PI_DEV_MODEL_H

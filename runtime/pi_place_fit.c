@@ -23,7 +23,8 @@ void pi_format_bytes(uint64_t bytes, char *text, size_t n)
 
 /* The fullest GPU's bytes with hot sets of step / STEPS of full (n_layer). */
 static enum pi_code fullest(struct pi_placement *p, const uint32_t *full, uint32_t step,
-                            const struct pi_model_bytes *b, uint64_t *bytes_out, struct pi_err *err)
+                            const struct pi_model_bytes *b, uint64_t context_bytes,
+                            uint64_t *bytes_out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
@@ -31,10 +32,10 @@ static enum pi_code fullest(struct pi_placement *p, const uint32_t *full, uint32
     for (uint32_t l = 0; l < p->n_layer; l++)
         p->layers[l].n_hot = (uint32_t)((uint64_t)full[l] * step / STEPS);
     for (uint32_t u = 1; u < p->n_units; u++) {
-        uint64_t bytes;
+        struct pi_gpu_budget g;
 
-        PI_TRY(pi_estimate_unit(b, p, u, &bytes, err));
-        *bytes_out = bytes > *bytes_out ? bytes : *bytes_out;
+        PI_TRY(pi_estimate_gpu(b, p, u, context_bytes, &g, err));
+        *bytes_out = g.total > *bytes_out ? g.total : *bytes_out;
     }
 out:
     return rc;
@@ -50,9 +51,9 @@ static enum pi_code search(struct pi_placement *p, const uint32_t *full,
     uint64_t bytes;
     char need[32], have[32];
 
-    PI_TRY(fullest(p, full, 0, b, &bytes, err));
-    if (bytes > budget || budget - bytes < context_bytes) {
-        pi_format_bytes(bytes + context_bytes, need, sizeof(need));
+    PI_TRY(fullest(p, full, 0, b, context_bytes, &bytes, err));
+    if (bytes > budget) {
+        pi_format_bytes(bytes, need, sizeof(need));
         pi_format_bytes(budget, have, sizeof(have));
         PI_FAIL(err, PI_E_INFEASIBLE,
                 "--vram-budget %s: this placement's attention and buffers alone need %s", have,
@@ -61,13 +62,13 @@ static enum pi_code search(struct pi_placement *p, const uint32_t *full,
     while (hi - lo > 1) { /* lo fits; hi does not, or was not tried */
         const uint32_t mid = lo + (hi - lo) / 2;
 
-        PI_TRY(fullest(p, full, mid, b, &bytes, err));
-        if (bytes <= budget && budget - bytes >= context_bytes)
+        PI_TRY(fullest(p, full, mid, b, context_bytes, &bytes, err));
+        if (bytes <= budget)
             lo = mid;
         else
             hi = mid;
     }
-    PI_TRY(fullest(p, full, lo, b, &bytes, err));
+    PI_TRY(fullest(p, full, lo, b, context_bytes, &bytes, err));
 out:
     return rc;
 }
@@ -83,14 +84,14 @@ enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m,
     uint32_t *full = NULL;
     uint64_t bytes;
 
-    if (budget >= p->budget || p->n_units < 2)
+    if (p->n_units < 2)
         return PI_OK;
     PI_ALLOC(full, p->n_layer, err);
     for (uint32_t l = 0; l < p->n_layer; l++)
         full[l] = p->layers[l].n_hot;
     PI_TRY(pi_estimate_model(&m->file, &m->shape, pred, &run, &b, err));
-    PI_TRY(fullest(p, full, STEPS, &b, &bytes, err));
-    if (bytes > budget || budget - bytes < context_bytes)
+    PI_TRY(fullest(p, full, STEPS, &b, context_bytes, &bytes, err));
+    if (bytes > budget)
         PI_TRY(search(p, full, &b, context_bytes, budget, err));
     p->budget = budget;
 out:

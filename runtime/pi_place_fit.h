@@ -13,7 +13,8 @@
 #include <stdint.h>
 
 /* Cuts every layer's hot prefix by the same factor, the largest with which each GPU stays within budget bytes at the run's context and KV type, and notes
- * the new budget in p. Does nothing when p fits. pred may be NULL. context_bytes: what a CUDA context takes, charged to the budget (0: no GPU).
+ * the new budget in p. Cuts nothing where p fits: a placement does at its own budget, unless the context takes more than it was made for. pred: NULL where
+ * the run has none (all layers dense or exact). context_bytes: what a CUDA context takes, as measured, charged to the budget (0: no GPU).
  * PI_E_INFEASIBLE, naming the smallest budget, when not even an empty hot set fits. */
 enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m,
                           const struct pi_predictor *pred, uint64_t budget, uint64_t context_bytes,

@@ -16,7 +16,8 @@
 
 int main(int argc, char **argv)
 {
-    struct pi_place_options o = {.objective = PI_OBJECTIVE_LATENCY, .n_seq = 1};
+    struct pi_place_options o = {
+        .objective = PI_OBJECTIVE_LATENCY, .n_seq = 1, .mode = PI_MODE_PREDICTED};
     const struct pi_opt opts[] = {
         TEXT("hardware", o.hardware,
              "machine to place for (default: hardware.yaml in the working\nfolder, else this "
@@ -44,6 +45,13 @@ int main(int argc, char **argv)
          .arg = "paper|latency",
          .help =
              "paper: most activations on the GPU; latency: least expected\nseconds a token (default)"},
+        {.name = "mode",
+         .kind = PI_OPT_ENUM,
+         .dest = &o.mode,
+         .given = &o.mode_given,
+         .arg = "dense|exact|predicted",
+         .help =
+             "mode of the run to place for; dense and exact leave the predictor\nout (default: as pi-run)"},
         NUMBER("ctx-size", 'c', o.n_ctx, 1 << 24,
                "positions of a sequence (default: the model's, at most 4096)"),
         NUMBER("parallel", 0, o.n_seq, 4096, "sequences kept at once (default 1)"),

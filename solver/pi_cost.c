@@ -8,6 +8,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the model of pi_cost.h takes for granted, for an engine on a machine like that of facts/peers-measured.md (one H200, 16 cores). */
+
+/* Share of the measured read bandwidth that matrix-vector kernels reach: 0.56 by the plain ones of the bare prototype, 0.54 by llama.cpp. */
+#define GPU_EFFICIENCY 0.75
+/* Seconds of a kernel beside what it reads, inside a graph: 1 us for empty ones (4 us a layer of four), more for what starts and ends unevenly. */
+#define GPU_KERNEL 2e-6
+/* Kernels of a layer: QKV, attention, its output, norm, merge; the predictor's two; those of the neurons by mode. */
+#define KERNELS_ATTN    5
+#define KERNELS_PREDICT 2
+static const int kernels_ffn[] = {
+    [PI_MODE_DENSE] = 2, [PI_MODE_EXACT] = 3, [PI_MODE_PREDICTED] = 2};
+/* Launching a step, waiting for it (9.2 us measured), its inputs and the sampler. */
+#define GPU_STEP 20e-6
+
+/* Share of the gather bandwidth that the CPU's products reach: 0.65 in the prototype (63 of 98 GB/s), conversion and barriers included. */
+#define CPU_EFFICIENCY 0.8
+/* A barrier of all threads; and how many: attention with its norms; the predictor; the neurons. */
+#define CPU_BARRIER      1.5e-6
+#define BARRIERS_ATTN    4
+#define BARRIERS_PREDICT 2
+#define BARRIERS_FFN     2
+
+/* Bytes per second and thread that products of rows in the cache reach: what bounds quantised rows (AVX-512, docs/benchmarks.md). */
+static double thread_rate(enum pi_type t)
+{
+    switch ((int)t) {
+    case PI_TYPE_F32:
+    case PI_TYPE_F16:
+    case PI_TYPE_BF16:
+        return 12e9;
+    case PI_TYPE_Q8_0:
+        return 9.5e9;
+    default:
+        return 4.7e9;
+    }
+}
+
 /* More sampled tokens than this make neither plan nor score better. */
 static const uint32_t max_draws[PI_DRAWS_COUNT] = {[PI_DRAWS_PLAN] = 256, [PI_DRAWS_SCORE] = 512};
 
@@ -121,7 +158,8 @@ static void rate_predictor(const struct pi_predictor *pred, struct pi_cost *c, d
         const struct pi_predictor_layer *p = &pred->layers[l];
         double active = c->layers[l].prefix[c->n_ff] / tokens / (double)c->n_ff;
 
-        c->layers[l].predictor = p->width > 0;
+        /* the first layer has none before it whose attention could be read */
+        c->layers[l].predictor = p->width > 0 && !(l == 0 && p->input == PI_PRED_IN_PREV_ATTN);
         c->layers[l].recall = fmin(fmax((double)p->recall, 0.0), 1.0);
         if (active < 1.0)
             c->layers[l].excess = fmin(
@@ -130,19 +168,68 @@ static void rate_predictor(const struct pi_predictor *pred, struct pi_cost *c, d
     }
 }
 
+/* Seconds to read so many bytes of a type. */
+static double cpu_seconds(const struct pi_hw_cpu *cpu, enum pi_type type, double bytes)
+{
+    return bytes / fmin(CPU_EFFICIENCY * cpu->bandwidth, cpu->threads * thread_rate(type));
+}
+
+static struct pi_cost_rows cpu_rows(const struct pi_layer_bytes *b, double kv,
+                                    const struct pi_hw_cpu *cpu)
+{
+    const bool gated = b->gate_row > 0;
+    const double up = cpu_seconds(cpu, b->up_type, (double)b->up_row);
+    const double down = cpu_seconds(cpu, b->down_type, (double)b->down_row);
+
+    return (struct pi_cost_rows){
+        .first = gated ? cpu_seconds(cpu, b->gate_type, (double)b->gate_row) : up,
+        .rest = (gated ? up : 0.0) + down,
+        .fc1 = cpu_seconds(cpu, b->pred_type, (double)b->pred_fixed),
+        .fc2 = cpu_seconds(cpu, b->pred_type, (double)b->pred_per_neuron),
+        .attn = cpu_seconds(cpu, b->attn_type, (double)b->attn + (double)b->ffn_fixed) +
+                cpu_seconds(cpu, PI_TYPE_F16, 0.5 * kv)};
+}
+
+static struct pi_cost_rows gpu_rows(const struct pi_layer_bytes *b, double kv, double speed)
+{
+    const bool gated = b->dev_gate_row > 0;
+    const double up = (double)b->dev_up_row;
+
+    return (struct pi_cost_rows){
+        .first = (gated ? (double)b->dev_gate_row : up) / speed,
+        .rest = ((gated ? up : 0.0) + (double)b->dev_down_row) / speed,
+        .fc1 = (double)b->dev_fc1 / speed,
+        .fc2 = ((double)b->dev_pred_row + (b->pred_bias ? 4.0 : 0.0)) / speed,
+        .attn = ((double)b->dev_attn + (double)b->dev_ffn_fixed + 0.5 * kv) / speed};
+}
+
+static void rate_units(struct pi_cost *c, const struct pi_hw_cpu *cpu, const struct pi_hw_gpu *gpu)
+{
+    const struct pi_model_bytes *b = c->bytes;
+    const double speed = gpu != NULL ? GPU_EFFICIENCY * gpu->bandwidth : 1.0;
+
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        c->layers[l].cpu = cpu_rows(&b->layers[l], (double)b->kv_layer, cpu);
+        c->layers[l].gpu = gpu_rows(&b->layers[l], (double)b->kv_layer, speed);
+    }
+    c->head_cpu =
+        cpu_seconds(cpu, b->output_type, (double)b->output + (double)b->output_norm) + CPU_BARRIER;
+    c->head_gpu = (double)b->dev_output / speed + GPU_KERNEL;
+}
+
 enum pi_code pi_cost_create(const struct pi_model_bytes *bytes, const struct pi_shape *shape,
                             const struct pi_profile *prof, const struct pi_predictor *pred,
-                            const struct pi_hw_cpu *cpu, const struct pi_hw_gpu *gpu,
-                            struct pi_cost *out, struct pi_err *err)
+                            enum pi_mode mode, const struct pi_hw_cpu *cpu,
+                            const struct pi_hw_gpu *gpu, struct pi_cost *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_cost c = {.bytes = bytes, .n_layer = bytes->n_layer, .n_ff = bytes->n_ff};
 
     c.n_cuts = (c.n_ff + PI_ILP_GROUP - 1) / PI_ILP_GROUP + 1;
-    c.zeros = pi_activation_has_zeros(shape->act);
+    c.plain = mode != PI_MODE_DENSE && pi_activation_has_zeros(shape->act) ? PI_MODE_EXACT
+                                                                           : PI_MODE_DENSE;
     c.sampled = prof != NULL && prof->n_samples >= 2;
-    c.cpu_bandwidth = cpu->bandwidth;
-    c.gpu_bandwidth = gpu != NULL ? gpu->bandwidth : 0.0;
+    c.gpu = gpu != NULL;
     c.sync = gpu != NULL ? gpu->sync : 0.0;
     if (prof != NULL && (prof->n_layer != c.n_layer || prof->n_ff != c.n_ff))
         PI_FAIL(err, PI_E_MISMATCH, "profile of %u layers of %u neurons, the model has %u of %u",
@@ -150,7 +237,8 @@ enum pi_code pi_cost_create(const struct pi_model_bytes *bytes, const struct pi_
     PI_ALLOC(c.layers, c.n_layer, err);
     for (uint32_t l = 0; l < c.n_layer; l++)
         PI_TRY(make_layer(&c, prof, l, err));
-    if (pred != NULL)
+    rate_units(&c, cpu, gpu);
+    if (pred != NULL && mode == PI_MODE_PREDICTED && c.plain == PI_MODE_EXACT)
         rate_predictor(pred, &c, prof != NULL && prof->n_tokens > 0 ? (double)prof->n_tokens : 1.0);
     *out = c;
     c.layers = NULL;
@@ -179,31 +267,25 @@ void pi_cost_free(struct pi_cost *c)
 
 bool pi_cost_has_mode(const struct pi_cost *c, uint32_t layer, enum pi_mode mode)
 {
-    return mode == PI_MODE_DENSE || (mode == PI_MODE_EXACT && c->zeros) ||
-           (mode == PI_MODE_PREDICTED && c->layers[layer].predictor);
+    return mode == c->plain || (mode == PI_MODE_PREDICTED && c->layers[layer].predictor);
 }
 
-/* Bytes read for n neurons of which `fired` fire. */
-static double bytes_read(const struct pi_cost *c, uint32_t layer, enum pi_mode mode, double n,
-                         double fired)
+/* Seconds that a unit reads the rows of n neurons of which `fired` fire. */
+static double rows_time(const struct pi_cost_layer *l, const struct pi_cost_rows *r,
+                        enum pi_mode mode, double n, double fired)
 {
-    const struct pi_layer_bytes *b = &c->bytes->layers[layer];
-    double first = (double)(b->gate_row > 0 ? b->gate_row : b->up_row);
-    double rest = (double)b->neuron - first, found;
+    double found;
 
-    if (!(n > 0.0))
-        return 0.0;
     switch (mode) {
     case PI_MODE_EXACT:
-        return n * first + fired * rest;
+        return n * r->first + fired * r->rest;
     case PI_MODE_PREDICTED:
-        found = c->layers[layer].recall * fired;
-        return (double)b->pred_fixed + n * (double)b->pred_per_neuron + found * rest +
-               (found + c->layers[layer].excess * (n - fired)) * first;
+        found = l->recall * fired;
+        return (found + l->excess * (n - fired)) * r->first + found * r->rest;
     case PI_MODE_DENSE:
         break;
     }
-    return n * (double)b->neuron;
+    return n * (r->first + r->rest);
 }
 
 /* Active ones among the hottest n of a draw; between two cuts they are taken as evenly spread. */
@@ -213,88 +295,141 @@ static double fired_in(const struct pi_cost *c, const float *fired, uint32_t n)
 
     if (n >= c->n_ff)
         return (double)fired[c->n_cuts - 1];
+    if (n == begin)
+        return (double)fired[i];
     end = pi_cost_cut(c, i + 1);
     return (double)fired[i] +
            (double)(fired[i + 1] - fired[i]) * (double)(n - begin) / (double)(end - begin);
 }
 
-/* Seconds of the two units for one draw. */
-static double gpu_time(const struct pi_cost *c, uint32_t layer, enum pi_mode mode,
-                       const float *fired, uint32_t n_hot)
+/* A layer's time but for its attention, of one draw: before, then max(hot + t_gpu, cold + t_cpu). */
+struct split {
+    double before, hot, cold;
+    bool has_hot, has_cold;
+};
+
+static double gpu_predict(const struct pi_cost_layer *l, double n)
 {
-    return bytes_read(c, layer, mode, (double)n_hot, fired_in(c, fired, n_hot)) / c->gpu_bandwidth;
+    return KERNELS_PREDICT * GPU_KERNEL + l->gpu.fc1 + n * l->gpu.fc2;
 }
 
-static double cpu_time(const struct pi_cost *c, uint32_t layer, enum pi_mode mode,
-                       const float *fired, uint32_t n_hot)
+static double cpu_predict(const struct pi_cost_layer *l, double n)
 {
-    double cold = (double)(fired[c->n_cuts - 1]) - fired_in(c, fired, n_hot);
+    return BARRIERS_PREDICT * CPU_BARRIER + l->cpu.fc1 + n * l->cpu.fc2;
+}
 
-    return bytes_read(c, layer, mode, (double)(c->n_ff - n_hot), cold) / c->cpu_bandwidth;
+static struct split split_of(const struct pi_cost *c, uint32_t layer,
+                             const struct pi_place_layer *p)
+{
+    const struct pi_cost_layer *l = &c->layers[layer];
+    const bool gpu_attn = p->attn_unit != PI_UNIT_CPU;
+    const uint32_t n_cold = c->n_ff - p->n_hot;
+    struct split s = {.has_hot = p->n_hot > 0, .has_cold = n_cold > 0};
+    const bool hot_predicted = s.has_hot && p->mode_gpu == PI_MODE_PREDICTED;
+    const bool cold_predicted = s.has_cold && p->mode_cpu == PI_MODE_PREDICTED;
+
+    if (s.has_hot)
+        s.hot = kernels_ffn[p->mode_gpu] * GPU_KERNEL;
+    if (s.has_cold)
+        s.cold = BARRIERS_FFN * CPU_BARRIER;
+    if (gpu_attn && cold_predicted) /* its own neurons by the same two kernels */
+        s.before = gpu_predict(l, (double)n_cold + (hot_predicted ? (double)p->n_hot : 0.0));
+    else if (hot_predicted)
+        s.hot += gpu_predict(l, (double)p->n_hot);
+    if (!gpu_attn && cold_predicted)
+        s.cold += cpu_predict(l, (double)n_cold);
+    if (gpu_attn)
+        s.cold += c->sync;
+    else
+        s.hot += c->sync;
+    return s;
+}
+
+static double split_time(const struct pi_cost *c, uint32_t layer, const struct pi_place_layer *p,
+                         const struct split *s, const float *fired)
+{
+    const struct pi_cost_layer *l = &c->layers[layer];
+    const double hot = fired_in(c, fired, p->n_hot), all = (double)fired[c->n_cuts - 1];
+    double t = 0.0;
+
+    if (s->has_hot)
+        t = s->hot + rows_time(l, &l->gpu, p->mode_gpu, (double)p->n_hot, hot);
+    if (s->has_cold)
+        t = fmax(t, s->cold + rows_time(l, &l->cpu, p->mode_cpu, (double)(c->n_ff - p->n_hot),
+                                        all - hot));
+    return s->before + t;
 }
 
 /* A unit's time is linear in what fires, so that its mean is the time of the mean. */
 double pi_cost_unit(const struct pi_cost *c, enum pi_draw_set set, uint32_t layer, uint32_t unit,
-                    enum pi_mode mode, uint32_t n_hot)
+                    const struct pi_place_layer *p)
 {
     const float *mean = c->layers[layer].draws[set].mean;
+    const bool gpu_attn = p->attn_unit != PI_UNIT_CPU;
+    struct split s = split_of(c, layer, p);
 
-    if (unit != PI_UNIT_CPU)
-        return n_hot > 0 ? gpu_time(c, layer, mode, mean, n_hot) : 0.0;
-    return cpu_time(c, layer, mode, mean, n_hot);
-}
-
-enum pi_mode pi_cost_best_mode(const struct pi_cost *c, uint32_t layer, uint32_t unit,
-                               uint32_t n_hot)
-{
-    enum pi_mode best = PI_MODE_DENSE;
-    double least = (double)INFINITY;
-
-    for (int m = PI_MODE_PREDICTED; m >= PI_MODE_DENSE; m--) {
-        double t;
-
-        if (!pi_cost_has_mode(c, layer, (enum pi_mode)m))
-            continue;
-        t = pi_cost_unit(c, PI_DRAWS_PLAN, layer, unit, (enum pi_mode)m, n_hot);
-        if (t < least) {
-            least = t;
-            best = (enum pi_mode)m;
-        }
+    if (unit == PI_UNIT_CPU) {
+        s.has_hot = false;
+        s.before = 0.0;
+        s.cold -= gpu_attn ? c->sync : 0.0;
+    } else {
+        s.has_cold = false;
+        s.hot -= gpu_attn ? 0.0 : c->sync;
     }
-    return best;
+    return split_time(c, layer, p, &s, mean);
 }
 
 double pi_cost_attn(const struct pi_cost *c, uint32_t layer, bool gpu)
 {
-    const struct pi_layer_bytes *b = &c->bytes->layers[layer];
-    double bytes = (double)b->attn + (double)b->ffn_fixed + 0.5 * (double)c->bytes->kv_layer;
+    const struct pi_cost_layer *l = &c->layers[layer];
 
-    return bytes / (gpu ? c->gpu_bandwidth : c->cpu_bandwidth);
+    return gpu ? KERNELS_ATTN * GPU_KERNEL + l->gpu.attn
+               : BARRIERS_ATTN * CPU_BARRIER + l->cpu.attn;
 }
 
 double pi_cost_ffn(const struct pi_cost *c, enum pi_draw_set set, uint32_t layer,
                    const struct pi_place_layer *p)
 {
     const struct pi_draws *d = &c->layers[layer].draws[set];
-    bool gpu_attn = p->attn_unit != PI_UNIT_CPU, gpu_part = gpu_attn || p->n_hot > 0;
-    double sync = gpu_part && p->n_hot < c->n_ff ? c->sync : 0.0, sum = 0.0;
+    const struct split s = split_of(c, layer, p);
+    double sum = 0.0;
 
-    for (uint32_t s = 0; s < d->n; s++) {
-        const float *fired = d->fired + (size_t)s * c->n_cuts;
-        double cpu = cpu_time(c, layer, p->mode_cpu, fired, p->n_hot) + sync;
+    for (uint32_t i = 0; i < d->n; i++)
+        sum += split_time(c, layer, p, &s, d->fired + (size_t)i * c->n_cuts);
+    return sum / d->n;
+}
 
-        sum += p->n_hot > 0 ? fmax(cpu, gpu_time(c, layer, p->mode_gpu, fired, p->n_hot)) : cpu;
+void pi_cost_best_modes(const struct pi_cost *c, uint32_t layer, struct pi_place_layer *p)
+{
+    struct pi_place_layer y = *p;
+    double least = (double)INFINITY;
+
+    for (int m = 0; m < 4; m++) {
+        double t;
+
+        y.mode_cpu = m & 1 ? c->plain : PI_MODE_PREDICTED;
+        y.mode_gpu = m & 2 ? c->plain : PI_MODE_PREDICTED;
+        if (!pi_cost_has_mode(c, layer, y.mode_cpu) || !pi_cost_has_mode(c, layer, y.mode_gpu))
+            continue;
+        t = pi_cost_ffn(c, PI_DRAWS_PLAN, layer, &y);
+        if (t < least) {
+            least = t;
+            p->mode_cpu = y.mode_cpu;
+            p->mode_gpu = y.mode_gpu;
+        }
     }
-    return sum / d->n + (!gpu_attn && gpu_part ? c->sync : 0.0);
 }
 
 double pi_cost_token(const struct pi_cost *c, enum pi_draw_set set, const struct pi_placement *p)
 {
-    double out = (double)c->bytes->output + (double)c->bytes->output_norm;
-    double t = out / (p->output_unit != PI_UNIT_CPU ? c->gpu_bandwidth : c->cpu_bandwidth);
+    bool gpu = p->output_unit != PI_UNIT_CPU;
+    double t = gpu ? c->head_gpu : c->head_cpu;
 
-    for (uint32_t l = 0; l < c->n_layer; l++)
-        t += pi_cost_attn(c, l, p->layers[l].attn_unit != PI_UNIT_CPU) +
-             pi_cost_ffn(c, set, l, &p->layers[l]);
-    return t;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const struct pi_place_layer *y = &p->layers[l];
+
+        t += pi_cost_attn(c, l, y->attn_unit != PI_UNIT_CPU) + pi_cost_ffn(c, set, l, y);
+        gpu = gpu || y->attn_unit != PI_UNIT_CPU || y->n_hot > 0;
+    }
+    return gpu ? t + GPU_STEP : t;
 }

@@ -79,12 +79,18 @@ static enum pi_code find_artifacts(struct session *s, struct pi_err *err)
     }
     free(path);
     path = NULL;
+    if (s->opt->mode != PI_MODE_PREDICTED)
+        return PI_OK;
     PI_TRY(pi_path_find_artifact(s->opt->predictor, s->model_path, "predictor", &path, err));
     if (path != NULL) {
         PI_TRY(pi_predictor_load(path, &s->predictor, err));
         s->has_predictor = true;
         PI_TRY(pi_artifact_check_model(&s->predictor.file, s->model_path, &s->lineage, NULL, err));
     }
+    if (s->opt->mode_given && !s->has_predictor)
+        PI_FAIL(err, PI_E_MISMATCH,
+                "--mode predicted needs a predictor; make one with: pi-train-predictor %s",
+                s->model_path);
 out:
     free(path);
     return rc;
@@ -100,7 +106,8 @@ static enum pi_code plan(struct session *s, struct pi_err *err)
                                .predictor = s->has_predictor ? &s->predictor : NULL,
                                .hw = &s->hw,
                                .budget = o->budget,
-                               .objective = (enum pi_objective)o->objective};
+                               .objective = (enum pi_objective)o->objective,
+                               .mode = (enum pi_mode)o->mode};
     uint32_t n_ctx =
         s->shape.n_ctx_train < MAX_DEFAULT_CTX ? s->shape.n_ctx_train : MAX_DEFAULT_CTX;
 

@@ -14,8 +14,8 @@
 struct pi_place_options {
     const char *hardware, *profile, *predictor, *output, *probe, *hidden_act; /* NULL: not given */
     uint64_t budget;
-    bool budget_given, explain, json;
-    int objective, kv;              /* enum pi_objective; 0: f16, 1: f32 */
+    bool budget_given, mode_given, explain, json;
+    int objective, kv, mode;        /* enum pi_objective; 0: f16, 1: f32; enum pi_mode */
     uint32_t n_ctx, n_seq, n_batch; /* 0: default */
 };
 

@@ -17,16 +17,20 @@
 #define MIN_BATCH 8
 
 /* tag of an option of the latency program */
-#define TAG_ATTN        1u
-#define TAG_MODE(tag)   ((enum pi_mode)((tag) >> 1))
-#define TAG(attn, mode) ((attn) | (uint32_t)(mode) << 1)
+#define TAG_ATTN            1u
+#define TAG_MODE_GPU(tag)   ((enum pi_mode)((tag) >> 1 & 3))
+#define TAG_MODE_CPU(tag)   ((enum pi_mode)((tag) >> 3))
+#define TAG(attn, gpu, cpu) ((attn) | (uint32_t)(gpu) << 1 | (uint32_t)(cpu) << 3)
 
 /* A plan under construction. */
 struct job {
     const struct pi_plan_input *in;
-    const struct pi_hw_gpu *gpu; /* NULL: CPU only */
+    const struct pi_hw_gpu *gpu;          /* NULL: CPU only */
+    const struct pi_predictor *predictor; /* NULL: none, or the mode takes none */
     struct pi_plan plan;
     struct pi_cost cost;
+    uint64_t room; /* bytes for what is placed */
+    double t_none; /* seconds of a token on the CPU alone */
 };
 
 const char *pi_objective_name(enum pi_objective o)
@@ -44,27 +48,24 @@ void pi_plan_free(struct pi_plan *p)
 
 /* ---- sizes */
 
-/* What the GPU needs before it can be of use. */
-static uint64_t base_bytes(const struct job *j)
-{
-    return j->plan.context_bytes + j->plan.buffer_bytes;
-}
-
 /* Which neurons to split off is not known. */
 static bool needs_profile(const struct job *j)
 {
-    return j->in->profile == NULL && pi_activation_has_zeros(j->in->shape->act);
+    return j->in->profile == NULL && j->in->mode != PI_MODE_DENSE &&
+           pi_activation_has_zeros(j->in->shape->act);
 }
 
 static enum pi_code estimate(struct job *j, struct pi_run_size *run, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
+    struct pi_gpu_budget base;
 
     pi_model_bytes_free(&j->plan.bytes);
-    PI_TRY(
-        pi_estimate_model(j->in->model, j->in->shape, j->in->predictor, run, &j->plan.bytes, err));
-    if (!pi_size_add(j->plan.bytes.activations, j->plan.bytes.tables, &j->plan.buffer_bytes) ||
-        j->plan.buffer_bytes > UINT64_MAX / 4)
+    PI_TRY(pi_estimate_model(j->in->model, j->in->shape, j->predictor, run, &j->plan.bytes, err));
+    PI_TRY(pi_estimate_gpu_base(&j->plan.bytes, j->plan.context_bytes, true, &base, err));
+    j->plan.base_bytes = base.total;
+    j->room = pi_estimate_gpu_room(&base, j->plan.limit);
+    if (base.total > UINT64_MAX / 4)
         PI_FAIL(err, PI_E_RANGE, "buffers: more bytes than can be counted");
 out:
     return rc;
@@ -81,7 +82,7 @@ static enum pi_code choose_batch(struct job *j, struct pi_run_size *run, struct 
         run->n_batch = run->n_ctx < MAX_BATCH ? run->n_ctx : MAX_BATCH;
     PI_TRY(estimate(j, run, err));
     while (free_choice && j->gpu != NULL && run->n_batch > MIN_BATCH &&
-           (j->plan.bytes.activations > j->plan.limit / 16 || base_bytes(j) > j->plan.limit)) {
+           (j->plan.bytes.dev.prompt > j->plan.limit / 16 || j->plan.base_bytes > j->plan.limit)) {
         run->n_batch = run->n_batch / 2 > MIN_BATCH ? run->n_batch / 2 : MIN_BATCH;
         PI_TRY(estimate(j, run, err));
     }
@@ -99,46 +100,62 @@ static enum pi_code sizes(struct job *j, struct pi_run_size *run, struct pi_err 
         j->plan.limit = j->plan.above_memory ? (uint64_t)j->gpu->memory : j->in->budget;
     }
     PI_TRY(choose_batch(j, run, err));
-    if (j->gpu != NULL && base_bytes(j) > j->plan.limit)
+    if (j->gpu != NULL && j->plan.base_bytes > j->plan.limit)
         PI_FAIL(
             err, PI_E_INFEASIBLE,
             "a budget of %llu bytes does not even hold the GPU context (%llu) and the buffers of %u positions in chunks of %u "
             "(%llu): the smallest that works is --vram-budget %lluK%s%s; 0G is for the CPU alone",
             (unsigned long long)j->plan.limit, (unsigned long long)j->plan.context_bytes,
-            run->n_ctx, run->n_batch, (unsigned long long)j->plan.buffer_bytes,
-            (unsigned long long)((base_bytes(j) + 1023) / 1024),
-            (double)base_bytes(j) > j->gpu->memory ? ", more than the GPU has" : "",
+            run->n_ctx, run->n_batch,
+            (unsigned long long)(j->plan.base_bytes - j->plan.context_bytes),
+            (unsigned long long)((j->plan.base_bytes + 1023) / 1024),
+            (double)j->plan.base_bytes > j->gpu->memory ? ", more than the GPU has" : "",
             needs_profile(j) ? ", with a profile of the model (made by pi-profile)" : "");
 out:
     return rc;
 }
 
-/* Bytes of a layer's n hot neurons, the predictor's part included when they run predicted. */
-static uint64_t hot_bytes(const struct pi_layer_bytes *b, uint64_t n, enum pi_mode mode)
+/* Bytes that a layer takes on the GPU under p. */
+static enum pi_code layer_bytes(const struct job *j, uint32_t layer, const struct pi_place_layer *p,
+                                uint64_t *out, struct pi_err *err)
 {
-    if (n == 0)
-        return 0;
-    return n * b->neuron + (mode == PI_MODE_PREDICTED ? b->pred_fixed + n * b->pred_per_neuron : 0);
+    struct pi_gpu_budget g;
+    enum pi_code rc = pi_estimate_gpu_layer(&j->plan.bytes, layer, p, GPU_UNIT, &g, err);
+
+    if (rc == PI_OK)
+        *out = g.total;
+    return rc;
 }
 
-static uint64_t attn_bytes(const struct pi_model_bytes *b, uint32_t layer)
+/* What the placement in hand takes of the GPU, context included. */
+static enum pi_code gpu_bytes(struct job *j, uint64_t *total, struct pi_err *err)
 {
-    return b->layers[layer].attn + b->kv_layer + b->layers[layer].ffn_fixed;
+    enum pi_code rc;
+
+    PI_TRY(pi_estimate_gpu(&j->plan.bytes, &j->plan.place, GPU_UNIT, j->plan.context_bytes,
+                           &j->plan.vram, err));
+    *total = j->plan.vram.total;
+out:
+    return rc;
 }
 
 /* ---- all or nothing */
 
-static void place_all(struct job *j)
+static void place_all(struct job *j, bool plain)
 {
     struct pi_placement *p = &j->plan.place;
 
     for (uint32_t l = 0; l < p->n_layer; l++) {
-        p->layers[l].n_hot = p->n_ff;
-        p->layers[l].hot_unit = p->layers[l].attn_unit = GPU_UNIT;
-        p->layers[l].mode_gpu = pi_cost_best_mode(&j->cost, l, GPU_UNIT, p->n_ff);
-        p->layers[l].mode_cpu = pi_cost_best_mode(&j->cost, l, PI_UNIT_CPU, 0);
+        struct pi_place_layer *y = &p->layers[l];
+
+        y->n_hot = p->n_ff;
+        y->hot_unit = y->attn_unit = GPU_UNIT;
+        y->mode_cpu = y->mode_gpu = j->cost.plain;
+        if (!plain)
+            pi_cost_best_modes(&j->cost, l, y);
     }
-    p->embd_unit = p->output_unit = GPU_UNIT;
+    p->embd_unit = PI_UNIT_CPU;
+    p->output_unit = GPU_UNIT;
 }
 
 static void place_none(struct job *j)
@@ -146,32 +163,49 @@ static void place_none(struct job *j)
     struct pi_placement *p = &j->plan.place;
 
     for (uint32_t l = 0; l < p->n_layer; l++) {
-        p->layers[l].n_hot = 0;
-        p->layers[l].attn_unit = PI_UNIT_CPU;
-        p->layers[l].mode_cpu = p->layers[l].mode_gpu =
-            pi_cost_best_mode(&j->cost, l, PI_UNIT_CPU, 0);
+        struct pi_place_layer *y = &p->layers[l];
+
+        y->n_hot = 0;
+        y->attn_unit = PI_UNIT_CPU;
+        pi_cost_best_modes(&j->cost, l, y);
+        y->mode_gpu = y->mode_cpu;
     }
     p->embd_unit = p->output_unit = PI_UNIT_CPU;
 }
 
 /* ---- the paper's program */
 
-/* The output head and attention layer by layer, as far as they fit. */
-static uint64_t place_fixed(struct job *j)
+/* The output head and attention layer by layer, as far as they fit; with it the predictor of the layer's neurons, where that pays. */
+static enum pi_code place_fixed(struct job *j, uint64_t *left, struct pi_err *err)
 {
-    const struct pi_model_bytes *b = &j->plan.bytes;
+    enum pi_code rc = PI_OK;
+    const uint64_t head = j->plan.bytes.dev_output;
     struct pi_placement *p = &j->plan.place;
-    uint64_t left = j->plan.limit - base_bytes(j);
+    bool room = true;
 
-    if (b->output + b->output_norm <= left) {
+    *left = j->room;
+    if (head <= *left) {
         p->output_unit = GPU_UNIT;
-        left -= b->output + b->output_norm;
+        *left -= head;
     }
-    for (uint32_t l = 0; l < p->n_layer && attn_bytes(b, l) <= left; l++) {
-        p->layers[l].attn_unit = GPU_UNIT;
-        left -= attn_bytes(b, l);
+    for (uint32_t l = 0; l < p->n_layer; l++) {
+        struct pi_place_layer y = p->layers[l];
+        uint64_t bytes;
+
+        y.attn_unit = y.hot_unit = GPU_UNIT;
+        y.n_hot = p->n_ff / 2; /* some are cold, some hot */
+        pi_cost_best_modes(&j->cost, l, &y);
+        y.n_hot = 0;
+        PI_TRY(layer_bytes(j, l, &y, &bytes, err));
+        room = room && bytes <= *left;
+        if (room)
+            *left -= bytes;
+        else
+            y.attn_unit = PI_UNIT_CPU;
+        p->layers[l] = y;
     }
-    return left;
+out:
+    return rc;
 }
 
 static enum pi_code paper_layers(struct job *j, struct pi_ilp_layer *layers, struct pi_err *err)
@@ -180,19 +214,21 @@ static enum pi_code paper_layers(struct job *j, struct pi_ilp_layer *layers, str
     const struct pi_cost *c = &j->cost;
 
     for (uint32_t l = 0; l < c->n_layer; l++) {
-        const struct pi_layer_bytes *b = &j->plan.bytes.layers[l];
-        struct pi_place_layer *y = &j->plan.place.layers[l];
-        double bytes = (double)b->neuron;
+        const struct pi_cost_layer *y = &c->layers[l];
+        struct pi_place_layer p = j->plan.place.layers[l];
         uint32_t c_min =
-            pi_ilp_min_neurons(c->sync, bytes / c->cpu_bandwidth, bytes / c->gpu_bandwidth);
-        bool predicted;
+            pi_ilp_min_neurons(c->sync, y->cpu.first + y->cpu.rest, y->gpu.first + y->gpu.rest);
+        uint64_t none, bytes;
 
-        y->mode_gpu = pi_cost_best_mode(c, l, GPU_UNIT, c->n_ff);
-        predicted = y->mode_gpu == PI_MODE_PREDICTED;
         PI_ALLOC(layers[l].opt, pi_ilp_paper_size(c->n_ff), err);
-        PI_TRY(pi_ilp_paper_options(
-            c->n_ff, c->layers[l].prefix, b->neuron + (predicted ? b->pred_per_neuron : 0),
-            predicted ? b->pred_fixed : 0, c_min, layers[l].opt, &layers[l].n, err));
+        PI_TRY(pi_ilp_paper_options(c->n_ff, y->prefix, 1, 0, c_min, layers[l].opt, &layers[l].n,
+                                    err));
+        PI_TRY(layer_bytes(j, l, &p, &none, err));
+        for (size_t i = 0; i < layers[l].n; i++) {
+            p.n_hot = layers[l].opt[i].hot;
+            PI_TRY(layer_bytes(j, l, &p, &bytes, err));
+            layers[l].opt[i].bytes = bytes > none ? bytes - none : 0;
+        }
     }
 out:
     return rc;
@@ -200,38 +236,45 @@ out:
 
 /* ---- the latency program */
 
-static enum pi_code latency_layer(struct job *j, uint32_t layer, struct pi_ilp_layer *out,
+/* The ways to place a layer with y->n_hot neurons on the GPU. */
+static enum pi_code latency_options(const struct job *j, uint32_t layer, struct pi_place_layer *y,
+                                    struct pi_ilp_layer *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_cost *c = &j->cost;
+    const bool predictor = c->layers[layer].predictor;
+
+    for (uint32_t i = 0; i < 8; i++) {
+        struct pi_ilp_option *o = &out->opt[out->n];
+        const bool gpu = i & 2, cpu = i & 4;
+
+        /* the mode of a unit without neurons does not matter; all but one are left out */
+        if ((gpu && (!predictor || y->n_hot == 0)) || (cpu && (!predictor || y->n_hot == c->n_ff)))
+            continue;
+        y->attn_unit = i & 1 ? GPU_UNIT : PI_UNIT_CPU;
+        y->mode_gpu = gpu ? PI_MODE_PREDICTED : c->plain;
+        y->mode_cpu = cpu ? PI_MODE_PREDICTED : c->plain;
+        o->hot = y->n_hot;
+        o->tag = TAG(i & 1, y->mode_gpu, y->mode_cpu);
+        o->gain = -pi_cost_attn(c, layer, i & 1) - pi_cost_ffn(c, PI_DRAWS_PLAN, layer, y);
+        PI_TRY(layer_bytes(j, layer, y, &o->bytes, err));
+        out->n++;
+    }
+out:
+    return rc;
+}
+
+static enum pi_code latency_layer(const struct job *j, uint32_t layer, struct pi_ilp_layer *out,
                                   struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_cost *c = &j->cost;
-    enum pi_mode plain = c->zeros ? PI_MODE_EXACT : PI_MODE_DENSE;
     struct pi_place_layer y = {.hot_unit = GPU_UNIT};
-    double ffn = 0.0;
 
-    PI_ALLOC(out->opt, 4 * (size_t)c->n_cuts, err);
+    PI_ALLOC(out->opt, 8 * (size_t)c->n_cuts, err);
     for (uint32_t i = 0; i < c->n_cuts; i++) {
         y.n_hot = pi_cost_cut(c, i);
-        y.mode_cpu = pi_cost_best_mode(c, layer, PI_UNIT_CPU, y.n_hot);
-        for (int predicted = 0; predicted <= (c->layers[layer].predictor && y.n_hot > 0);
-             predicted++) {
-            y.mode_gpu = predicted ? PI_MODE_PREDICTED : plain;
-            for (uint32_t attn = 0; attn <= 1; attn++) {
-                struct pi_ilp_option *o = &out->opt[out->n++];
-
-                y.attn_unit = attn ? GPU_UNIT : PI_UNIT_CPU;
-                o->hot = y.n_hot;
-                o->tag = TAG(attn, y.mode_gpu);
-                /* With hot neurons the two differ by a hand-over; walking through the draws once is enough. */
-                if (attn == 0 || y.n_hot == 0)
-                    ffn = pi_cost_ffn(c, PI_DRAWS_PLAN, layer, &y);
-                else
-                    ffn -= c->sync;
-                o->gain = -pi_cost_attn(c, layer, attn) - ffn;
-                o->bytes = hot_bytes(&j->plan.bytes.layers[layer], y.n_hot, y.mode_gpu) +
-                           (attn ? attn_bytes(&j->plan.bytes, layer) : 0);
-            }
-        }
+        PI_TRY(latency_options(j, layer, &y, out, err));
     }
 out:
     return rc;
@@ -242,14 +285,13 @@ static enum pi_code latency_layers(struct job *j, struct pi_ilp_layer *layers, s
 {
     enum pi_code rc = PI_OK;
     const struct pi_cost *c = &j->cost;
-    uint64_t head = j->plan.bytes.output + j->plan.bytes.output_norm;
 
     for (uint32_t l = 0; l < c->n_layer; l++)
         PI_TRY(latency_layer(j, l, &layers[l], err));
     PI_ALLOC(layers[c->n_layer].opt, 2, err);
-    layers[c->n_layer].opt[0] = (struct pi_ilp_option){.gain = -(double)head / c->cpu_bandwidth};
+    layers[c->n_layer].opt[0] = (struct pi_ilp_option){.gain = -c->head_cpu};
     layers[c->n_layer].opt[1] = (struct pi_ilp_option){
-        .bytes = head, .gain = -(double)head / c->gpu_bandwidth, .tag = TAG_ATTN};
+        .bytes = j->plan.bytes.dev_output, .gain = -c->head_gpu, .tag = TAG_ATTN};
     layers[c->n_layer].n = 2;
 out:
     return rc;
@@ -270,10 +312,9 @@ static void adopt(struct job *j, const struct pi_ilp_layer *layers, const struct
         y->hot_unit = GPU_UNIT;
         if (latency) {
             y->attn_unit = o->tag & TAG_ATTN ? GPU_UNIT : PI_UNIT_CPU;
-            y->mode_gpu = TAG_MODE(o->tag);
+            y->mode_gpu = TAG_MODE_GPU(o->tag);
+            y->mode_cpu = TAG_MODE_CPU(o->tag);
         }
-        y->mode_cpu =
-            pi_cost_best_mode(&j->cost, l, PI_UNIT_CPU, y->n_hot < p->n_ff ? y->n_hot : 0);
     }
     if (latency)
         p->output_unit =
@@ -286,7 +327,7 @@ static enum pi_code split(struct job *j, struct pi_err *err)
     enum pi_code rc = PI_OK;
     bool latency = j->in->objective == PI_OBJECTIVE_LATENCY;
     uint32_t n = j->cost.n_layer + latency;
-    uint64_t left = j->plan.limit - base_bytes(j);
+    uint64_t left = j->room;
     struct pi_ilp_layer *layers = NULL;
     struct pi_ilp_result r = {0};
 
@@ -301,7 +342,7 @@ static enum pi_code split(struct job *j, struct pi_err *err)
     if (latency) {
         PI_TRY(latency_layers(j, layers, err));
     } else {
-        left = place_fixed(j);
+        PI_TRY(place_fixed(j, &left, err));
         PI_TRY(paper_layers(j, layers, err));
     }
     PI_TRY(pi_ilp_solve(layers, n, left, NULL, &r, err));
@@ -330,10 +371,8 @@ static enum pi_code rate_layers(struct job *j, struct pi_err *err)
         const double *prefix = c->layers[l].prefix;
 
         o->share = prefix[p->n_ff] > 0.0 ? prefix[y->n_hot] / prefix[p->n_ff] : y->n_hot == p->n_ff;
-        o->t_cpu = pi_cost_unit(c, PI_DRAWS_SCORE, l, PI_UNIT_CPU, y->mode_cpu, y->n_hot);
-        o->t_gpu = y->n_hot > 0
-                       ? pi_cost_unit(c, PI_DRAWS_SCORE, l, GPU_UNIT, y->mode_gpu, y->n_hot)
-                       : 0.0;
+        o->t_cpu = pi_cost_unit(c, PI_DRAWS_SCORE, l, PI_UNIT_CPU, y);
+        o->t_gpu = pi_cost_unit(c, PI_DRAWS_SCORE, l, GPU_UNIT, y);
         o->t_attn = pi_cost_attn(c, l, y->attn_unit != PI_UNIT_CPU);
         o->t_layer = o->t_attn + pi_cost_ffn(c, PI_DRAWS_SCORE, l, y);
         hot += prefix[y->n_hot];
@@ -344,34 +383,56 @@ out:
     return rc;
 }
 
-/* Total bytes of the placement in hand on the GPU, context included. */
-static enum pi_code gpu_bytes(const struct job *j, uint64_t *out, struct pi_err *err)
+/* The two ends of the scale, each placed in turn. Where everything fits the budget, it is what is left placed. */
+static enum pi_code rate_extremes(struct job *j, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
+    uint64_t all;
 
-    PI_TRY(pi_estimate_unit(&j->plan.bytes, &j->plan.place, GPU_UNIT, out, err));
-    if (*out > 0 && !pi_size_add(*out, j->plan.context_bytes, out))
-        PI_FAIL(err, PI_E_RANGE, "placement: more bytes than can be counted");
+    place_none(j);
+    j->plan.cpu = 1.0 / pi_cost_token(&j->cost, PI_DRAWS_SCORE, &j->plan.place);
+    j->t_none = pi_cost_token(&j->cost, PI_DRAWS_PLAN, &j->plan.place);
+    if (j->gpu == NULL)
+        return PI_OK;
+    place_all(j, false);
+    PI_TRY(gpu_bytes(j, &all, err));
+    if ((double)all <= j->gpu->memory)
+        j->plan.gpu = 1.0 / pi_cost_token(&j->cost, PI_DRAWS_SCORE, &j->plan.place);
+    j->plan.all_fits = all <= j->plan.limit;
 out:
     return rc;
 }
 
-/* The two ends of the scale, each placed in turn; all: bytes that everything takes on the GPU. */
-static enum pi_code rate_extremes(struct job *j, uint64_t *all, struct pi_err *err)
+/* Everything on the GPU without predictors, where that fits and is faster than the split in hand: it needs no buffers for what would be left
+ * on the CPU, which no split knows. */
+static enum pi_code prefer_all(struct job *j, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
+    struct pi_placement *p = &j->plan.place;
+    const double t = pi_cost_token(&j->cost, PI_DRAWS_PLAN, p);
+    const uint8_t output_unit = p->output_unit;
+    struct pi_place_layer *kept = NULL;
+    uint64_t all;
 
-    place_none(j);
-    j->plan.cpu = 1.0 / pi_cost_token(&j->cost, PI_DRAWS_SCORE, &j->plan.place);
-    *all = UINT64_MAX;
-    if (j->gpu != NULL) {
-        place_all(j);
-        PI_TRY(gpu_bytes(j, all, err));
-        if ((double)*all <= j->gpu->memory)
-            j->plan.gpu = 1.0 / pi_cost_token(&j->cost, PI_DRAWS_SCORE, &j->plan.place);
+    PI_ALLOC(kept, p->n_layer, err);
+    memcpy(kept, p->layers, p->n_layer * sizeof(*kept));
+    place_all(j, true);
+    PI_TRY(gpu_bytes(j, &all, err));
+    j->plan.all_fits = all <= j->plan.limit && pi_cost_token(&j->cost, PI_DRAWS_PLAN, p) < t;
+    if (!j->plan.all_fits) {
+        memcpy(p->layers, kept, p->n_layer * sizeof(*kept));
+        p->output_unit = output_unit;
     }
 out:
+    free(kept);
     return rc;
+}
+
+/* A step on a GPU costs something beside its layers, which their options do not know: gains below that are none. */
+static void prefer_none(struct job *j)
+{
+    if (pi_cost_token(&j->cost, PI_DRAWS_PLAN, &j->plan.place) > j->t_none)
+        place_none(j);
 }
 
 static void describe(struct job *j, const struct pi_run_size *run)
@@ -403,7 +464,7 @@ static enum pi_code make(struct job *j, struct pi_err *err)
     struct pi_run_size run = j->in->run;
     const struct pi_hardware *hw = j->in->hw;
     double t0 = pi_now();
-    uint64_t all;
+    bool predicted = j->in->mode == PI_MODE_PREDICTED;
 
     if (j->in->budget > 0 && hw->n_gpus == 0)
         PI_FAIL(
@@ -411,18 +472,22 @@ static enum pi_code make(struct job *j, struct pi_err *err)
             "a VRAM budget, but no GPU in this machine or its description (hardware.yaml): describe one with "
             "--hardware FILE, or take --vram-budget 0G for the CPU alone");
     j->gpu = j->in->budget > 0 ? &hw->gpus[0] : NULL;
+    j->predictor = predicted ? j->in->predictor : NULL;
     PI_TRY(sizes(j, &run, err));
-    PI_TRY(pi_cost_create(&j->plan.bytes, j->in->shape, j->in->profile, j->in->predictor, &hw->cpu,
-                          j->gpu, &j->cost, err));
+    PI_TRY(pi_cost_create(&j->plan.bytes, j->in->shape, j->in->profile, j->predictor, j->in->mode,
+                          &hw->cpu, j->gpu, &j->cost, err));
     PI_TRY(pi_placement_cpu(j->in->shape->n_layer, j->in->shape->n_ff, &j->plan.place, err));
     j->plan.sampled = j->cost.sampled;
-    PI_TRY(rate_extremes(j, &all, err));
-    j->plan.all_fits = j->gpu != NULL && all <= j->plan.limit;
     j->plan.optimal = true;
+    PI_TRY(rate_extremes(j, err));
     if (j->gpu == NULL)
         place_none(j);
     else if (!j->plan.all_fits)
         PI_TRY(split(j, err));
+    if (j->gpu != NULL && !j->plan.all_fits)
+        PI_TRY(prefer_all(j, err));
+    if (j->gpu != NULL && !j->plan.all_fits && j->in->objective == PI_OBJECTIVE_LATENCY)
+        prefer_none(j);
     if (j->gpu != NULL)
         PI_TRY(gpu_bytes(j, &j->plan.vram_bytes, err));
     j->plan.seconds = pi_now() - t0;

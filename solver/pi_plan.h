@@ -3,11 +3,11 @@
  *
  * If everything fits the budget, everything is placed on the GPU. Otherwise, in this order: the CUDA context, the buffers and the
  * tables, without which the GPU is of no use (PI_E_INFEASIBLE names the smallest budget that holds them); then
- *   paper    the output head, attention layer by layer with its KV cache, and with what is left the paper's program over the
- *            neurons, each with its rows of the predictor (solver/pi_ilp.h);
+ *   paper    the output head, attention layer by layer with its KV cache and, where predicted mode pays, the layer's predictor, and with what
+ *            is left the paper's program over the neurons (solver/pi_ilp.h);
  *   latency  the output head, each layer's attention and its neurons are all options of one program that minimises the expected
  *            seconds of a token (solver/pi_cost.h).
- * The embeddings (one row a token) stay on the CPU. Neurons of a layer go hottest first, in groups of 64.
+ * The embeddings are read by the host, one row a token. Neurons of a layer go hottest first, in groups of 64.
  */
 #ifndef PI_PLAN_H
 #define PI_PLAN_H
@@ -42,6 +42,9 @@ struct pi_plan_input {
      * most a sixteenth of the budget and, with the GPU's context, fit it */
     struct pi_run_size run;
     enum pi_objective objective;
+    /* of the run: PREDICTED: per layer and unit what is fastest, with the predictor's bytes where that is predicted mode; EXACT,
+     * DENSE: no predictor; DENSE needs no profile, as all neurons weigh the same */
+    enum pi_mode mode;
 };
 
 /* A placement and what is expected of it. */
@@ -53,9 +56,12 @@ struct pi_plan {
     bool above_memory; /* the budget is above the GPU's memory, which was used instead */
     /* tokens_per_second from sampled tokens that the plan did not see; else from mean rates */
     bool sampled;
-    double seconds;      /* of solving */
-    uint64_t vram_bytes; /* context included; 0 when the GPU holds nothing */
-    uint64_t context_bytes, buffer_bytes, limit; /* limit: the smaller of budget and memory */
+    double seconds;            /* of solving */
+    uint64_t vram_bytes;       /* context included; 0 when the GPU holds nothing */
+    struct pi_gpu_budget vram; /* the same by purpose */
+    uint64_t base_bytes,
+        context_bytes;         /* what the GPU needs before it is of use; the context alone */
+    uint64_t limit;            /* the smaller of budget and memory */
     double activations_on_gpu; /* share of activations that are of hot neurons, 0..1 */
     double placed, cpu,
         gpu; /* tokens per second; gpu 0: no GPU, or the model is larger than its memory */

@@ -73,7 +73,7 @@ void pi_plan_summary(const struct pi_plan *p, FILE *f)
         (void)fprintf(
             f,
             "nothing that fits beside the GPU's context and buffers (%s of %s) makes it faster: CPU only\n",
-            bytes_text(p->context_bytes + p->buffer_bytes, a), bytes_text(p->limit, b));
+            bytes_text(p->base_bytes, a), bytes_text(p->limit, b));
     else
         (void)fprintf(
             f,
@@ -92,6 +92,29 @@ void pi_plan_summary(const struct pi_plan *p, FILE *f)
 static const char *share_mode(enum pi_mode mode, bool used)
 {
     return used ? pi_mode_name(mode) : "-";
+}
+
+/* What the GPU's memory is for. */
+static void print_budget(const struct pi_gpu_budget *g, FILE *f)
+{
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } parts[] = {{"context", g->context},       {"weights", g->weights},
+                 {"predictors", g->predictors}, {"KV cache", g->kv},
+                 {"buffers", g->activations},   {"tables", g->tables},
+                 {"graphs", g->graphs},         {"cuBLAS", g->workspace},
+                 {"streamed rows", g->staging}, {"rounding", g->rounding}};
+    const char *between = "memory     ";
+    char text[32];
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (parts[i].bytes > 0) {
+            (void)fprintf(f, "%s%s %s", between, parts[i].name, bytes_text(parts[i].bytes, text));
+            between = ", ";
+        }
+    }
+    (void)fprintf(f, "\n");
 }
 
 void pi_plan_explain(const struct pi_plan *p, FILE *f)
@@ -126,8 +149,11 @@ void pi_plan_explain(const struct pi_plan *p, FILE *f)
         (unsigned long long)hot_neurons(y),
         100.0 * (double)hot_neurons(y) / ((double)y->n_layer * y->n_ff),
         100.0 * p->activations_on_gpu, 1e6 * cpu, "", 1e6 * gpu, "", 1e6 * attn, 1e6 * total);
-    (void)fprintf(f, "output head on the %s: %.0f us of a token's %.0f us\n",
-                  unit_name(y->output_unit), 1e6 * (1.0 / p->placed - total), 1e6 / p->placed);
+    (void)fprintf(
+        f, "output head on the %s and what a step costs beside: %.0f us of a token's %.0f us\n",
+        unit_name(y->output_unit), 1e6 * (1.0 / p->placed - total), 1e6 / p->placed);
+    if (p->vram_bytes > 0)
+        print_budget(&p->vram, f);
 }
 
 enum pi_code pi_plan_json(const struct pi_plan *p, FILE *f, struct pi_err *err)
