@@ -364,6 +364,31 @@ static bool emulated(void)
     return pi_gpu_describe(0, &info, &e) == PI_OK && strstr(info.name, "mulat") != NULL;
 }
 
+/* What the estimator says that the device model takes. */
+static uint64_t estimated(const struct case_ *c)
+{
+    const struct pi_run_size run = {KV_CTX, KV_SEQ, 4, PI_TYPE_F16};
+    struct pi_placement p = c->r.place;
+    struct pi_place_layer layers[4];
+    struct pi_model_bytes b = {0};
+    struct pi_gpu_budget g = {0};
+    struct pi_err e = {0};
+    bool attn = false;
+
+    p.layers = layers;
+    for (uint32_t l = 0; l < p.n_layer; l++) {
+        layers[l] = c->r.layers[l];
+        attn = attn || layers[l].attn_unit != 0;
+        if (c->mode[l] != PI_MODE_PREDICTED)
+            layers[l].mode_cpu = layers[l].mode_gpu = c->mode[l];
+    }
+    PASSES(pi_estimate_model(&c->r.m.file, &c->r.m.shape, &c->r.pred, &run, &b, &e), e);
+    PASSES(pi_estimate_gpu(&b, &p, 1, 0, &g, &e), e);
+    g.tables -= attn || g.total == 0 ? 0 : b.dev.frequencies;
+    pi_model_bytes_free(&b);
+    return g.weights + g.predictors + g.kv + g.tables;
+}
+
 static void check_model(struct case_ *c)
 {
     const struct pi_model *m = &c->r.m;
@@ -388,6 +413,8 @@ static void check_model(struct case_ *c)
         sum += c->d.bufs[i].bytes;
     EQ(sum, c->d.bytes);
     EQ(c->expect, c->d.bytes);
+    if (c->d.bytes > 0)
+        EQ(estimated(c), c->d.bytes);
     if (emulated())
         EQ(before - free_bytes(), c->d.bytes);
     pi_dev_model_free(&c->d);
