@@ -14,6 +14,8 @@
  *   pi_ld_acquire_sys, pi_st_release_sys, pi_ld_relaxed_sys, pi_ld_volatile_f32, pi_ld_volatile_f4
  *   pi_nanosleep(ns)            for loops that poll (from sm_70 on)
  *   pi_pdl_wait, pi_pdl_trigger nothing below sm_90
+ *   pi_global_ns()              nanoseconds of a clock that all multiprocessors share; coarse on some devices
+ *   pi_prefetch_l2(p, bytes)    one thread asks for bytes of global memory to come to the L2; both multiples of 16
  */
 #ifndef PI_CUDA_PORT_CUH
 #define PI_CUDA_PORT_CUH
@@ -134,6 +136,26 @@ static __device__ __forceinline__ float4 pi_ld_volatile_f4(const float4 *p)
 static __device__ __forceinline__ void pi_nanosleep(unsigned ns)
 {
     asm volatile("nanosleep.u32 %0;" ::"r"(ns));
+}
+
+static __device__ __forceinline__ uint64_t pi_global_ns(void)
+{
+    uint64_t v;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)::"memory");
+    return v;
+}
+
+static __device__ __forceinline__ void pi_prefetch_l2(const void *p, uint32_t bytes)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)),
+                 "r"(bytes)
+                 : "memory");
+#else
+    for (uint32_t at = 0; at < bytes; at += 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global((const char *)p + at)));
+#endif
 }
 
 #endif /* PI_CUDA_EMU */

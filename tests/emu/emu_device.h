@@ -4,6 +4,8 @@
 
 #include "tests/emu/emu_types.h"
 
+#include <time.h>
+
 #define __global__ __attribute__((unused))
 #define __device__ __attribute__((unused))
 #define __host__
@@ -220,6 +222,23 @@ static inline void pi_pdl_wait(void)
 
 static inline void pi_pdl_trigger(void)
 {
+}
+
+static inline uint64_t pi_global_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A place that may be read, as the hardware would only ignore it. */
+static inline void pi_prefetch_l2(const void *p, uint32_t bytes)
+{
+    const volatile unsigned char *c = (const volatile unsigned char *)p;
+
+    if (bytes > 0)
+        (void)(c[0] + c[bytes - 1]);
 }
 
 /* ---- atomics: integers only; sums of floating-point atomics would depend on the order of blocks ---- */
