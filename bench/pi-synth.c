@@ -117,13 +117,13 @@ static enum pi_code parse(struct pi_program *prog, int argc, char **argv, struct
 static enum pi_code report_json(const struct options *o, const struct pi_synth_law *l,
                                 const struct pi_synth_result *r, double seconds, struct pi_err *err)
 {
-    json_t *j = json_pack(
-        "{s:b, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:{s:i, s:f, s:f, s:f}}", "synthetic",
-        1, "bytes", (json_int_t)r->model_bytes, "predictor_bytes", (json_int_t)r->predictor_bytes,
-        "seconds", seconds, "density", l->density, "covered18", l->covered18, "covered57",
-        l->covered57, "count50", l->count50, "count95", l->count95, "count99", l->count99,
-        "sampled", "tokens", (int)o->spec.n_samples, "density", r->density, "recall", r->recall,
-        "precision", r->precision);
+    json_t *j = json_pack("{s:b, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f}",
+                          "synthetic", 1, "bytes", (json_int_t)r->model_bytes, "predictor_bytes",
+                          (json_int_t)r->predictor_bytes, "seconds", seconds, "density", l->density,
+                          "covered18", l->covered18, "covered57", l->covered57, "count50",
+                          l->count50, "count95", l->count95, "count99", l->count99,
+                          "sampled_tokens", (int)o->spec.n_samples, "sampled_density", r->density,
+                          "sampled_recall", r->recall, "sampled_precision", r->precision);
     char *text = j != NULL ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(8)) : NULL;
 
     json_decref(j);

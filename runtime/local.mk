@@ -18,6 +18,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_kv.c runtime/pi_kv.h \
 	runtime/pi_ops.c runtime/pi_ops_ffn.c runtime/pi_ops_prompt.c runtime/pi_ops.h \
 	runtime/pi_eval.c runtime/pi_eval.h \
+	runtime/pi_floor.c runtime/pi_floor.h \
 	runtime/pi_gpu.h \
 	runtime/pi_model.c runtime/pi_model.h \
 	runtime/pi_place_fit.c runtime/pi_place_fit.h \
@@ -51,6 +52,7 @@ endif
 
 bin_PROGRAMS  += pi-run
 pi_run_SOURCES = runtime/pi-run.c \
+	runtime/pi_bench.c runtime/pi_bench_report.c runtime/pi_bench.h \
 	runtime/pi_generate.c runtime/pi_generate.h \
 	runtime/pi_load.c runtime/pi_load.h runtime/pi_load_place.c runtime/pi_load_int.h \
 	runtime/pi_measure.c runtime/pi_measure.h \

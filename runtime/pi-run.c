@@ -3,6 +3,7 @@
 
 #include "common/pi_file.h"
 #include "common/pi_progress.h"
+#include "runtime/pi_bench.h"
 #include "runtime/pi_generate.h"
 #include "runtime/pi_load.h"
 #include "runtime/pi_measure.h"
@@ -29,20 +30,26 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
+    const bool prompted = o->perplexity == NULL && !o->bench;
+    const double began = pi_now();
     struct pi_loaded l = {0};
     struct pi_prompt p = {0};
 
     PI_TRY(check_outputs(o, err));
-    if (o->perplexity == NULL)
+    if (prompted)
         PI_TRY(pi_prompt_read(o, &p, err));
     pi_interrupt_install();
     PI_TRY(pi_load_model(o, log, &l, err));
-    if (o->perplexity == NULL) {
+    if (o->bench)
+        PI_TRY(pi_bench_check(o, &l, err));
+    if (prompted) {
         PI_TRY(pi_prompt_encode(o, l.tok, &p, err));
         PI_TRY(pi_generate_check(o, &l, &p, err));
     }
     PI_TRY(pi_load_engine(o, log, &l, err));
-    if (o->perplexity != NULL)
+    if (o->bench)
+        PI_TRY(pi_bench(o, log, &l, began, err));
+    else if (o->perplexity != NULL)
         PI_TRY(pi_measure_perplexity(o, log, &l, err));
     else if (o->logits != NULL)
         PI_TRY(pi_measure_logits(o, log, &l, &p, err));

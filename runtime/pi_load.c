@@ -3,6 +3,7 @@
 #include "runtime/pi_load_int.h"
 
 #include "common/pi_profile.h"
+#include "runtime/pi_bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,9 @@ static enum pi_code decide_context(const struct pi_run_options *o, const struct 
         n = DEFAULT_WINDOW; /* nothing longer will be fed */
     } else if (o->perplexity != NULL && o->window_given && o->window < n) {
         n = o->window;
+    } else if (o->bench && pi_bench_positions(o) < n) {
+        n = (uint32_t)pi_bench_positions(
+            o); /* many sequences of all that it could be would fill the memory */
     }
     if (n > train && !l->model.shape.learned_pos)
         pi_run_notice(log, "the context of %u is longer than the %u the model was trained for",
@@ -201,7 +205,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
     struct pi_engine_options eo = {
         .mode = l->mode,
         .n_ctx = l->n_ctx,
-        .n_seq = 1,
+        .n_seq = o->n_parallel,
         .kv_type = o->kv == 1 ? PI_TYPE_F32 : PI_TYPE_F16,
         .two_units = l->two_units,
         .on_gpu = l->gpu >= 0,

@@ -51,6 +51,11 @@ static enum pi_code check_placement(const struct pi_run_options *o, const struct
             err, PI_E_MISMATCH,
             "-c %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s -c %u (or use --device cpu)",
             (unsigned)o->n_ctx, (unsigned)p->n_ctx, o->model, made, (unsigned)o->n_ctx);
+    if (o->n_parallel > p->n_seq)
+        return pi_err_set(
+            err, PI_E_MISMATCH,
+            "--parallel %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s --parallel %u (or use --device cpu)",
+            (unsigned)o->n_parallel, (unsigned)p->n_seq, o->model, made, (unsigned)o->n_parallel);
     if (o->kv == 1 && p->kv_type != PI_TYPE_F32)
         return pi_err_set(
             err, PI_E_MISMATCH,
@@ -160,6 +165,7 @@ static enum pi_code place_all(const struct pi_run_options *o, const struct pi_ru
 
     PI_TRY(pi_place_all(&l->model, pred, l->n_ctx,
                         l->n_ctx < DEFAULT_BATCH ? l->n_ctx : DEFAULT_BATCH, kv, &l->place, err));
+    l->place.n_seq = o->n_parallel;
     l->has_place = true;
     PI_TRY(pi_place_need(&l->place, &l->model, pred, l->n_ctx, kv, &bytes, err));
     pi_format_bytes(((bytes + room->context_bytes) >> 20 << 20) + (1 << 20), need, sizeof(need));

@@ -20,7 +20,7 @@ const struct pi_program pi_run_program = {
 };
 
 /* The tables below name where each value goes; "given" is set when the option occurs. */
-#define N_ROWS_MAX 48
+#define N_ROWS_MAX 56
 
 static void add(struct pi_opt *t, const struct pi_opt *rows, size_t n)
 {
@@ -82,7 +82,8 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .dest = &o->vram_budget,
          .arg = "SIZE",
          .given = &o->vram_given,
-         .help = "use at most this much VRAM in all (8G, 8192M); default: what the\nplacement was made for"},
+         .help =
+             "use at most this much VRAM in all (8G, 8192M); default: what the\nplacement was made for"},
         {.name = "kv",
          .kind = PI_OPT_ENUM,
          .dest = &o->kv,
@@ -273,6 +274,52 @@ static void action_rows(struct pi_run_options *o, struct pi_opt *t)
     ADD(t, rows);
 }
 
+static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
+        {.name = "bench",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->bench,
+         .help = "measure prompt and decode speed on random tokens and stop"},
+        {.name = "bench-prompt",
+         .kind = PI_OPT_U32,
+         .dest = &o->bench_prompt,
+         .arg = "N",
+         .min = 0,
+         .max = 2147483647,
+         .given = &o->bench_given,
+         .help = "with --bench: tokens of a prompt; default 128"},
+        {.name = "bench-tokens",
+         .kind = PI_OPT_U32,
+         .dest = &o->bench_tokens,
+         .arg = "N",
+         .min = 1,
+         .max = 2147483647,
+         .given = &o->bench_given,
+         .help = "with --bench: decode steps; default 128"},
+        {.name = "bench-random",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->bench_random,
+         .help = "with --bench: decode random tokens, not those that are drawn"},
+        {.name = "parallel",
+         .kind = PI_OPT_U32,
+         .dest = &o->n_parallel,
+         .arg = "N",
+         .min = 1,
+         .max = 4096,
+         .given = &o->bench_given,
+         .help = "with --bench: sequences that are decoded together; default 1"},
+        {.name = "hardware",
+         .kind = PI_OPT_STRING,
+         .dest = &o->hardware,
+         .arg = "FILE",
+         .help =
+             "with --bench: the machine's bandwidths; default: hardware.yaml in the\nworking folder, else they are measured"},
+    };
+
+    ADD(t, rows);
+}
+
 /* Pairs of options of which one makes no sense with, or without, the other. */
 static enum pi_code check_together(const struct pi_run_options *o, struct pi_err *err)
 {
@@ -284,8 +331,8 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
     } rules[] = {
         {o->model == NULL, "no model: -m MODEL.gguf"},
         {prompts > 1, "only one of -p, -f and --tokens can be the prompt"},
-        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) > 1,
-         "only one of --tokenize, --logits and --perplexity at a time"},
+        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) + o->bench > 1,
+         "only one of --tokenize, --logits, --perplexity and --bench at a time"},
         {o->tokenize && o->tokens != NULL, "--tokenize wants text, not --tokens"},
         {o->bos && !o->tokenize,
          "--bos goes with --tokenize; elsewhere the model says whether a BOS is added"},
@@ -296,6 +343,10 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
         {o->window_given && o->perplexity == NULL, "--window goes with --perplexity"},
         {o->field != NULL && o->perplexity == NULL, "--field goes with --perplexity"},
         {o->masks != NULL && !o->verify, "--masks goes with --verify"},
+        {o->bench && prompts > 0, "--bench makes its own prompt of random tokens"},
+        {o->bench && (o->n_given || o->verify), "--bench goes with neither -n nor --verify"},
+        {!o->bench && (o->bench_given || o->bench_random || o->hardware != NULL),
+         "--bench-prompt, --bench-tokens, --bench-random, --parallel and --hardware go with --bench"},
         {o->verify && (o->logits != NULL || o->tokenize),
          "--verify goes with a prompt or --perplexity"},
         {o->sampler.repeat_penalty != 1.0f && o->sampler.repeat_last_n == 0,
@@ -337,10 +388,13 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
                                                .min_p = 0.05f,
                                                .repeat_penalty = 1,
                                                .repeat_last_n = 64};
+    out->bench_prompt = out->bench_tokens = 128;
+    out->n_parallel = 1;
     model_rows(out, table);
     prompt_rows(out, table);
     generation_rows(out, table);
     action_rows(out, table);
+    bench_rows(out, table);
     prog.opts = table;
     PI_TRY(pi_opt_parse(&prog, argc, argv, operands, &log_out->common, err));
     if (log_out->common.help || log_out->common.version)

@@ -40,6 +40,10 @@ struct pi_run_options {
     const char *logits, *perplexity, *field, *masks;
     bool stepwise, verify, window_given;
     uint32_t window;
+    bool bench, bench_random, bench_given; /* bench_given: some option that goes with it */
+    uint32_t bench_prompt, bench_tokens;
+    uint32_t n_parallel;  /* sequences; 1 but for a bench */
+    const char *hardware; /* with bench; NULL: hardware.yaml, if there */
     bool json;
 };
 

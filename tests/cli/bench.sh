@@ -1,0 +1,106 @@
+#!/bin/sh
+# pi-run --bench: figures that add up, on a synthetic model.
+. "$abs_top_srcdir/tests/cli/run_lib.sh"
+. "$abs_top_srcdir/bench/json.sh"
+PATH=$abs_top_builddir/bench:$PATH
+m=$tmp/m.gguf
+works 'a model' pi-synth -o "$m" --layers 3 --embd 256 --ff 1024 --heads 4 --vocab 2000 --ctx 256 --rank 32 -q
+cat >"$tmp/hw.yaml" <<'END'
+pi_hardware: 1
+cpu: {name: x, threads: 2, bandwidth: 20e9}
+gpus: [{name: y, memory: 24e9, bandwidth: 1e12, pcie: 25e9, sync: 1e-6, context_bytes: 0}]
+END
+bench="pi-run -q -m $m --bench --bench-prompt 20 --bench-tokens 24 --hardware $tmp/hw.yaml -t 2"
+
+# part KEY OBJECT: a value inside the object that stands under OBJECT
+part() {
+    sed -n 's/.*"'"$2"'":\({[^}]*}\).*/\1/p' "$tmp/out" | sed -n 's/.*"'"$1"'":\([^,}]*\).*/\1/p' | tr -d '"'
+}
+
+for mode in dense exact predicted; do
+    works "$mode" $bench --mode $mode -s 1 --json
+    [ "$(json_get "$tmp/out" mode)" = $mode ] && [ "$(json_get "$tmp/out" steps)" = 24 ] && [ "$(json_get "$tmp/out" prompt)" = 20 ] &&
+        [ "$(json_get "$tmp/out" device)" = cpu ]
+    check $? "$mode: says what ran"
+    less "$(part least step_ms)" "$(part median step_ms)" && less "$(part median step_ms)" "$(part p95 step_ms)" &&
+        less "$(part p95 step_ms)" "$(part p99 step_ms)" && less "$(part p99 step_ms)" "$(part most step_ms)" &&
+        less "$(part least step_ms)" "$(part mean step_ms)" && less "$(part mean step_ms)" "$(part most step_ms)"
+    check $? "$mode: percentiles rise"
+    awk -v s="$(json_get "$tmp/out" tokens_per_second)" -v ms="$(part mean step_ms)" 'BEGIN { d = s * ms / 1000 - 1; exit !(d * d < 1e-8) }'
+    check $? "$mode: tokens/s is one over the mean step"
+    less "$(part cpu_busy parts_ms)" "$(part mean step_ms)" && less 0.0001 "$(part cpu_busy parts_ms)" &&
+        [ "$(part gpu_busy parts_ms)" = null ] && [ "$(part handover parts_ms)" = null ]
+    check $? "$mode: no GPU, and the CPU is busy no longer than the step"
+    [ "$(part source bandwidth)" = "$tmp/hw.yaml" ] && less 0.0000001 "$(part share floor)" && less "$(part share floor)" 1
+    check $? "$mode: a floor from the file's bandwidth, below which no step gets"
+    eval "bytes_$mode=$(part cpu bytes_per_step)" "floor_$mode=$(part cpu_bytes floor)"
+done
+# F16: attention, feed-forward, output, and a row of the embedding that the floor leaves out, as steps leave out vectors
+awk -v a="$bytes_dense" -v b="$floor_dense" 'BEGIN { w = 2 * (3 * (4 * 256 * 256 + 3 * 1024 * 256) + 2000 * 256)
+    exit !(a == w + 512 && b > w && b < 1.01 * w) }'
+check $? "dense: bytes are those of the weights ($bytes_dense, floor $floor_dense)"
+for mode in exact predicted; do
+    eval "a=\$bytes_$mode b=\$floor_$mode"
+    awk -v a="$a" -v b="$b" 'BEGIN { d = a / b - 1; exit !(d * d < 0.03 * 0.03) }'
+    check $? "$mode: what was read is what the floor expects within 3 % ($a, $b)"
+done
+
+works 'random tokens of a seed' $bench --bench-random -s 5 --json
+a=$(part cpu bytes_per_step)
+[ "$(json_get "$tmp/out" tokens)" = random ]
+check $? 'says so'
+works 'once more' $bench --bench-random -s 5 --json -t 1
+[ "$a" = "$(part cpu bytes_per_step)" ]
+check $? 'the same seed reads the same rows'
+
+works 'three sequences' $bench --parallel 3 -s 1 --json
+[ "$(json_get "$tmp/out" parallel)" = 3 ] && [ "$(json_get "$tmp/out" context)" = 48 ] && [ "$(part cpu bandwidth_share)" = null ]
+check $? 'their context is what they need; no bandwidth where tokens share what is read'
+awk -v s="$(json_get "$tmp/out" tokens_per_second)" -v ms="$(part mean step_ms)" 'BEGIN { d = s * ms / 3000 - 1; exit !(d * d < 1e-8) }'
+check $? 'tokens/s is of all sequences'
+works '40 sequences, more than a step takes at once' $bench --parallel 40 --bench-prompt 0 -s 1 --json
+[ "$(json_get "$tmp/out" prompt_tokens_per_second)" = null ]
+check $? 'no prompt, no prompt speed'
+
+works 'for people' $bench -s 1
+[ "$(grep -cE '^(model|run|prompt|decode|step|of a step|read|floor) +.*[0-9]' "$tmp/out")" = 8 ] && [ "$(wc -l <"$tmp/out")" = 8 ] &&
+    grep -q '^model  *synthetic llama' "$tmp/out"
+check $? 'eight lines, and the model is called synthetic'
+cd "$tmp" || exit 99
+cp hw.yaml hardware.yaml
+works 'hardware.yaml of the working folder' pi-run -q -m "$m" --bench --bench-prompt 4 --bench-tokens 4 --json
+[ "$(part source bandwidth)" = hardware.yaml ]
+check $? 'is found'
+rm hardware.yaml
+works 'no hardware.yaml' pi-run -q -m "$m" --bench --bench-prompt 4 --bench-tokens 4 --json -t 1
+[ "$(part source bandwidth)" = measured ] && less 1e8 "$(part cpu bandwidth)"
+check $? 'then it is measured'
+
+# Split between two units of the CPU.
+works 'a placement' pi-place "$m" --hardware "$tmp/hw.yaml" --vram-budget 5M -c 48 -q
+works 'cpu+cpu' $bench --device cpu+cpu -s 1 --json
+[ "$(json_get "$tmp/out" device)" = cpu+cpu ] && less 1 "$(part gpu_bytes floor)" && less 1 "$(part cpu_bytes floor)"
+check $? 'the floor knows both units'
+fails 5 '--parallel 2 is more than the 1 .*pi-place .* --vram-budget 5M --parallel 2' 'more sequences than placed' \
+    $bench --device cpu+cpu --parallel 2
+rm "$tmp/m.placement.gguf"
+
+mv "$tmp/m.profile.gguf" "$tmp/away"
+pi-run -m "$m" --bench --bench-prompt 4 --bench-tokens 4 --hardware "$tmp/hw.yaml" --json --device cpu >"$tmp/out" 2>"$tmp/err"
+check $? 'without a profile'
+[ "$(json_get "$tmp/out" floor)" = null ] && grep -q 'no profile.*pi-profile' "$tmp/err"
+check $? 'no floor, and what makes it'
+works 'dense without a profile' $bench --mode dense --json
+less 1 "$(part cpu_bytes floor)"
+check $? 'has one all the same'
+mv "$tmp/away" "$tmp/m.profile.gguf"
+
+fails 2 'more than the context of 256' 'more than the context' pi-run -q -m "$m" --bench --bench-tokens 300
+fails 2 'more than the context of 20' 'more than -c' $bench -c 20
+fails 2 'its own prompt' 'a prompt' pi-run -q -m "$m" --bench -p x
+fails 2 'neither -n nor --verify' '-n' pi-run -q -m "$m" --bench -n 1
+fails 2 'go with --bench' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
+fails 2 'only one of' 'with --perplexity' pi-run -q -m "$m" --bench --perplexity "$tmp/hw.yaml"
+fails 2 '--parallel' 'no sequence' pi-run -q -m "$m" --bench --parallel 0
+fails 7 'nowhere' 'a hardware file that is not there' pi-run -q -m "$m" --bench --bench-tokens 1 --hardware "$tmp/nowhere"
+echo "1..$n"
