@@ -47,14 +47,17 @@ EXTRA_DIST += $(PI_EMU_CPP) \
 	tests/emu/emu_int.h \
 	tests/emu/emu_stream.h \
 	tests/emu/emu_types.h \
-	tests/t_emu.cu
+	tests/emu_rig.h \
+	tests/t_emu.cu \
+	tests/t_emu_host.cu
 
 if HAVE_CXX
 PI_EMU_OBJECTS = $(PI_EMU_CPP:.cpp=.emu.o) $(PI_CU_SOURCES:.cu=.emu.o) $(PI_GPU_C_SOURCES:.c=.emu.o)
 PI_RUNTIME_EMU_LIBS = $(PI_EMU_LDFLAGS) tests/emu/pi_emu.o libpi_runtime.a $(PI_COMMON_LIBS) $(BLAS_LIBS) -lstdc++ -ldl -lpthread
 
 pi_emu_flags = $(DEFS) -DPI_CUDA_EMU $(DEFAULT_INCLUDES) $(INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) -ffp-contract=off
-pi_emu_cxxflags = $(pi_emu_flags) -std=gnu++17 -Wall -Wno-unknown-pragmas $(PI_WERROR) $(PI_SAN_FLAGS) $(CXXFLAGS)
+# Kernels read packed halves through pointers of other types, which device compilers allow.
+pi_emu_cxxflags = $(pi_emu_flags) -fno-strict-aliasing -std=gnu++17 -Wall -Wno-unknown-pragmas $(PI_WERROR) $(PI_SAN_FLAGS) $(CXXFLAGS)
 pi_emu_deps = -MMD -MP -MT $@ -MF $(@D)/$(DEPDIR)/$(*F).emu.Cud
 pi_v_cxx   = $(pi_v_cxx_@AM_V@)
 pi_v_cxx_  = $(pi_v_cxx_@AM_DEFAULT_V@)
@@ -77,9 +80,11 @@ tests/emu/pi_emu.o: $(PI_EMU_OBJECTS)
 
 -include $(wildcard */$(DEPDIR)/*.emu.Cud */*/$(DEPDIR)/*.emu.Cud)
 
-pi_unit_tests += tests/t_emu
+pi_unit_tests += tests/t_emu tests/t_emu_host
 tests_t_emu_SOURCES =
 tests_t_emu_LDADD   = tests/t_emu.emu.o $(PI_RUNTIME_EMU_LIBS)
+tests_t_emu_host_SOURCES =
+tests_t_emu_host_LDADD   = tests/t_emu_host.emu.o $(PI_RUNTIME_EMU_LIBS)
 
 pi_unit_tests += tests/t_gpu_emu
 tests_t_gpu_emu_SOURCES = tests/t_gpu.c tests/tap.h

@@ -137,6 +137,7 @@ const struct emu_config *emu_conf(void)
         if (!conf_read) {
             read_config();
             (void)atexit(list_leaks);
+            emu_catch_crashes();
             __atomic_store_n(&conf_read, true, __ATOMIC_RELEASE);
         }
     }
@@ -147,7 +148,8 @@ extern "C" void emu_kernels_reset(void);
 
 extern "C" void cudaEmuReload(void)
 {
-    (void)emu_conf();
+    if (emu_conf()->stop_at == 0)
+        (void)emu_wait_device(); /* what was launched before belongs to the old settings */
     const std::lock_guard<std::mutex> hold(lock);
 
     read_config();

@@ -18,7 +18,7 @@ int cudaEmuLiveAllocations(void);
 int cudaEmuLiveObjects(void);
 /* Kernels that ran (graphs included) since the start or the last reload. */
 unsigned long cudaEmuKernelsRun(void);
-/* Reads the environment again, sets all counts of calls and kernels to 0 and forgets sticky errors. */
+/* Waits for the device, reads the environment again, sets all counts of calls and kernels to 0 and forgets sticky errors. */
 void cudaEmuReload(void);
 
 #ifdef __cplusplus

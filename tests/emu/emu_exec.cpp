@@ -455,15 +455,46 @@ static void on_crash(int sig, siginfo_t *info, void *)
     const struct emu_exec *e = emu_self.exec;
 
     if (e != NULL && e->grid != NULL)
-        fprintf(stderr, "emu: kernel %s, block (%u, %u, %u), thread (%u, %u, %u): signal %d at address %p: %s\n",
-                e->grid->kernel->name, emu_self.bid.x, emu_self.bid.y, emu_self.bid.z, emu_self.tid.x, emu_self.tid.y,
-                emu_self.tid.z, sig, info->si_addr, emu_memory_text(info->si_addr).c_str());
+        fprintf(stderr, "emu: kernel %s, block (%u, %u, %u), thread (%u, %u, %u): ", e->grid->kernel->name,
+                emu_self.bid.x, emu_self.bid.y, emu_self.bid.z, emu_self.tid.x, emu_self.tid.y, emu_self.tid.z);
     else
-        fprintf(stderr, "emu: host code: signal %d at address %p: %s\n", sig, info->si_addr,
-                emu_memory_text(info->si_addr).c_str());
-    signal(sig, SIG_DFL);
+        fprintf(stderr, "emu: host code: ");
+    fprintf(stderr, "signal %d at address %p: %s\n", sig, info->si_addr, emu_memory_text(info->si_addr).c_str());
+    (void)signal(sig, SIG_DFL);
 }
 #endif
+
+/* With ASan the report is ASan's. */
+void emu_catch_crashes(void)
+{
+#ifndef __SANITIZE_ADDRESS__
+    struct sigaction sa = {};
+
+    sa.sa_sigaction = on_crash;
+    sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    (void)sigaction(SIGSEGV, &sa, NULL);
+    (void)sigaction(SIGBUS, &sa, NULL);
+#endif
+}
+
+/* ---- the OS threads of streams ---- */
+
+/* Crashes of fibers are told on a stack of their own. */
+static void use_signal_stack(bool use)
+{
+#ifndef __SANITIZE_ADDRESS__
+    stack_t st = {}, old = {};
+
+    st.ss_size = (size_t)64 << 10;
+    st.ss_sp = use ? malloc(st.ss_size) : NULL;
+    st.ss_flags = use && st.ss_sp != NULL ? 0 : SS_DISABLE;
+    (void)sigaltstack(&st, &old);
+    if (!use)
+        free(old.ss_sp);
+#else
+    (void)use;
+#endif
+}
 
 void emu_thread_setup(void)
 {
@@ -473,35 +504,16 @@ void emu_thread_setup(void)
     e->rng.seed(c->blocks_seed * 1000003 + c->threads_seed);
     emu_fiber_pool_init(&e->pool, fiber_main, e);
     emu_self.exec = e;
-#ifndef __SANITIZE_ADDRESS__
-    const size_t n = 64 << 10;
-    stack_t st = {};
-    struct sigaction sa = {};
-
-    st.ss_sp = malloc(n);
-    st.ss_size = n;
-    (void)sigaltstack(&st, NULL);
-    sa.sa_sigaction = on_crash;
-    sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    (void)sigaction(SIGSEGV, &sa, NULL);
-    (void)sigaction(SIGBUS, &sa, NULL);
-#endif
+    use_signal_stack(true);
 }
 
 void emu_thread_end(void)
 {
     struct emu_exec *e = emu_self.exec;
-    stack_t st = {};
 
     emu_self.exec = NULL;
+    use_signal_stack(false);
     emu_fiber_pool_free(&e->pool);
     free(e->dyn);
     delete e;
-    st.ss_flags = SS_DISABLE;
-#ifndef __SANITIZE_ADDRESS__
-    stack_t old = {};
-
-    (void)sigaltstack(&st, &old);
-    free(old.ss_sp);
-#endif
 }

@@ -55,6 +55,8 @@ void emu_run_grid(const struct emu_grid *g);
 /* Called on each stream thread before it runs anything, and at its end. */
 void emu_thread_setup(void);
 void emu_thread_end(void);
+/* A message about the memory that a crash touched, by kernels or by the host. */
+void emu_catch_crashes(void);
 
 /* ---- memory (emu_memory.cpp) ---- */
 
