@@ -73,10 +73,14 @@ struct pi_run_size {
 #define PI_DEV_ATTN_PIECES 64
 #define PI_DEV_MAX_TOKENS  32
 
-/* Most tokens of a decode step. */
+/* Most tokens of a decode step: a power of two, as graphs are made for. */
 static inline uint32_t pi_dev_decode_tokens(uint32_t n_seq)
 {
-    return n_seq < 4 ? 4 : n_seq < PI_DEV_MAX_TOKENS ? n_seq : PI_DEV_MAX_TOKENS;
+    uint32_t n = 1;
+
+    while (n < n_seq && n < PI_DEV_MAX_TOKENS)
+        n *= 2;
+    return n;
 }
 
 /* Buffers of a run on a GPU beside weights and KV cache; the same for all placements. */

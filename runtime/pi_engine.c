@@ -7,6 +7,7 @@
 #include "runtime/pi_engine.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_estimate.h"
 #include "common/pi_progress.h"
 #include "runtime/pi_blas.h"
 #include "runtime/pi_engine_int.h"
@@ -86,16 +87,12 @@ static enum pi_code check_options(const struct pi_model *m, const struct pi_pred
     return PI_OK;
 }
 
-/* Most tokens of a decode step. Graphs are made for powers of two. */
+/* Most tokens of a decode step. */
 static uint32_t decode_tokens(const struct pi_engine_options *opt)
 {
-    uint32_t n = 1;
-
-    if (!opt->on_gpu)
-        return opt->n_seq < 4 ? 4 : opt->n_seq < PI_DECODE_TOKENS ? opt->n_seq : PI_DECODE_TOKENS;
-    while (n < opt->n_seq && n < PI_DECODE_TOKENS)
-        n *= 2;
-    return n;
+    if (opt->on_gpu)
+        return pi_dev_decode_tokens(opt->n_seq);
+    return opt->n_seq < 4 ? 4 : opt->n_seq < PI_DECODE_TOKENS ? opt->n_seq : PI_DECODE_TOKENS;
 }
 
 enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor *pred,
