@@ -15,12 +15,18 @@ bench-predictor: all bench/mask_stats
 bench-cpu: bench/bench_cpu
 	@bench/bench_cpu $(BENCH_CPU_ARGS)
 
-.PHONY: bench bench-predictor bench-cpu
+# make bench-cold: the CPU's share of a split layer, scattered rows beside a sequential read.
+bench-cold: bench/bench_cold
+	@bench/bench_cold $(BENCH_COLD_ARGS)
 
-EXTRA_PROGRAMS = bench/bench_cpu bench/mask_stats
+.PHONY: bench bench-predictor bench-cpu bench-cold
+
+EXTRA_PROGRAMS = bench/bench_cpu bench/bench_cold bench/mask_stats
 CLEANFILES += $(EXTRA_PROGRAMS)
 bench_bench_cpu_SOURCES = bench/bench_cpu.c
 bench_bench_cpu_LDADD   = $(PI_RUNTIME_LIBS)
+bench_bench_cold_SOURCES = bench/bench_cold.c
+bench_bench_cold_LDADD   = $(PI_RUNTIME_LIBS)
 bench_mask_stats_SOURCES = bench/mask_stats.c
 bench_mask_stats_LDADD   = $(PI_COMMON_LIBS)
 

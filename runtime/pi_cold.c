@@ -167,17 +167,16 @@ static void dots(const struct pi_cold_job *job, const struct pi_mat *m, const st
     const struct pi_cpu_type *type = job->cpu->type[m->type];
 
     for (uint32_t k = 0, len; k < l->n; k += len) {
-        uint32_t n_x = n_set(l->mask[k]), j = 0;
-        float one[TILE];
+        const float *x[PI_COLD_TOKENS];
+        uint32_t n_x = 0;
 
         len = run_length(l, k);
-        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1, j++) {
-            const float *x = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
-
-            type->dot_ids(m->data, m->row_bytes, l->id + k, len, x, m->n_cols, one);
-            for (uint32_t i = 0; i < len; i++)
-                out[(size_t)i * n_x + j] = one[i];
-        }
+        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1)
+            x[n_x++] = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
+        if (n_x == 1)
+            type->dot_ids(m->data, m->row_bytes, l->id + k, len, x[0], m->n_cols, out);
+        else
+            type->dot_many(m->data, m->row_bytes, l->id + k, len, x, n_x, m->n_cols, out);
         out += (size_t)len * n_x;
     }
 }
@@ -190,16 +189,18 @@ static void add_rows(const struct pi_cold_job *job, const struct list *l, const 
     const struct pi_cpu_type *type = job->cpu->type[m->type];
 
     for (uint32_t k = 0, len; k < l->n; k += len) {
-        uint32_t n_y = n_set(l->mask[k]), j = 0;
-        float one[TILE];
+        float *to[PI_COLD_TOKENS];
+        uint32_t n_y = 0;
 
         len = run_length(l, k);
-        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1, j++) {
-            for (uint32_t i = 0; i < len; i++)
-                one[i] = prod[(size_t)i * n_y + j];
-            type->axpy_ids(m->data, m->row_bytes, l->id + k, one, len, cols.begin, cols.end,
-                           y + (size_t)__builtin_ctz(rest) * m->n_cols);
-        }
+        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1)
+            to[n_y++] = y + (size_t)__builtin_ctz(rest) * m->n_cols;
+        if (n_y == 1)
+            type->axpy_ids(m->data, m->row_bytes, l->id + k, prod, len, cols.begin, cols.end,
+                           to[0]);
+        else
+            type->axpy_many(m->data, m->row_bytes, l->id + k, len, prod, to, n_y, cols.begin,
+                            cols.end);
         prod += (size_t)len * n_y;
     }
 }

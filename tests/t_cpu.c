@@ -308,6 +308,43 @@ static int check_dot(const struct pi_cpu_type *k, const struct matrix *m)
     return wrong;
 }
 
+/* Several vectors at once: the bits of the kernels for one. */
+static int check_many(const struct pi_cpu_type *k, const struct matrix *m, uint32_t n_ids,
+                      uint32_t n_vec)
+{
+    float *x[11], *y[11], *z = make(m->n, sizeof(float)), a[121], one[11], many[121];
+    uint32_t ids[11], half = m->n / 64 * 32;
+    int wrong = 0;
+
+    for (uint32_t j = 0; j < n_vec; j++) {
+        x[j] = draw_vector(m->n);
+        y[j] = make(m->n, sizeof(float));
+        memcpy(y[j], x[j], m->n * sizeof(float));
+    }
+    for (uint32_t i = 0; i < n_ids; i++) {
+        ids[i] = draw() % m->n_rows;
+        for (uint32_t j = 0; j < n_vec; j++)
+            a[i * n_vec + j] = draw_float();
+    }
+    k->dot_many(m->data, m->stride, ids, n_ids, (const float *const *)x, n_vec, m->n, many);
+    k->axpy_many(m->data, m->stride, ids, n_ids, a, y, n_vec, 0, half);
+    k->axpy_many(m->data, m->stride, ids, n_ids, a, y, n_vec, half, m->n);
+    for (uint32_t j = 0; j < n_vec; j++) {
+        k->dot_ids(m->data, m->stride, ids, n_ids, x[j], m->n, one);
+        for (uint32_t i = 0; i < n_ids; i++)
+            wrong += bits(one[i]) != bits(many[i * n_vec + j]);
+        for (uint32_t i = 0; i < n_ids; i++)
+            one[i] = a[i * n_vec + j];
+        memcpy(z, x[j], m->n * sizeof(float));
+        k->axpy_ids(m->data, m->stride, ids, one, n_ids, 0, m->n, z);
+        wrong += memcmp(z, y[j], m->n * sizeof(float)) != 0;
+        free(x[j]);
+        free(y[j]);
+    }
+    free(z);
+    return wrong;
+}
+
 /* y += sum a row in one go, against F64; then cut by columns at multiples of 32, and by ids: the same bits. */
 static int check_axpy(const struct pi_cpu_type *k, const struct matrix *m, uint32_t n_ids)
 {
@@ -354,7 +391,7 @@ static int check_axpy(const struct pi_cpu_type *k, const struct matrix *m, uint3
 static void test_rows(const struct pi_cpu *cpu, enum pi_type type)
 {
     const struct pi_cpu_type *k = cpu->type[type];
-    int dot = 0, axpy = 0, convert = 0;
+    int dot = 0, axpy = 0, many = 0, convert = 0;
 
     for (size_t i = 0; i < COUNT(lengths); i++) {
         struct matrix m;
@@ -371,6 +408,8 @@ static void test_rows(const struct pi_cpu *cpu, enum pi_type type)
         dot += check_dot(k, &m);
         for (uint32_t n_ids = 0; n_ids <= 11; n_ids++)
             axpy += check_axpy(k, &m, n_ids);
+        for (uint32_t n_ids = 0; n_ids <= 11; n_ids++)
+            many += check_many(k, &m, n_ids, (n_ids * 7 + (uint32_t)i) % 12);
         free(w);
         free_matrix(&m);
     }
@@ -378,6 +417,7 @@ static void test_rows(const struct pi_cpu *cpu, enum pi_type type)
     EQ(convert, 0);
     EQ(dot, 0);
     EQ(axpy, 0);
+    EQ(many, 0);
 }
 
 /* The same class of result, and the same value where it is finite. */

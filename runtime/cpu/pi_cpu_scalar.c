@@ -126,13 +126,28 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
         for (uint32_t i = 0; i < n_ids; i++)                                                       \
             axpy_row(unpack_##T, a[i], row_at(base, stride, ids[i]), begin, end, y);               \
     }                                                                                              \
+    static void dot_many_##T(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids, \
+                             const float *const *x, uint32_t n_x, uint32_t n, float *out)          \
+    {                                                                                              \
+        for (size_t i = 0; i < (size_t)n_ids * n_x; i++)                                           \
+            out[i] = dot_row(unpack_##T, row_at(base, stride, ids[i / n_x]), x[i % n_x], n);       \
+    }                                                                                              \
+    static void axpy_many_##T(const void *base, size_t stride, const uint32_t *ids,                \
+                              uint32_t n_ids, const float *a, float *const *y, uint32_t n_y,       \
+                              uint32_t begin, uint32_t end)                                        \
+    {                                                                                              \
+        for (size_t i = 0; i < (size_t)n_ids * n_y; i++)                                           \
+            axpy_row(unpack_##T, a[i], row_at(base, stride, ids[i / n_y]), begin, end,             \
+                     y[i % n_y]);                                                                  \
+    }                                                                                              \
     static void to_f32_##T(const void *row, float *out, uint32_t n)                                \
     {                                                                                              \
         for (uint32_t at = 0; at < n; at += PI_BLOCK)                                              \
             unpack_##T(row, at, n - at < PI_BLOCK ? n - at : PI_BLOCK, out + at);                  \
     }                                                                                              \
-    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T, axpy_ids_##T,           \
-                                                to_f32_##T, from_f32_##T};
+    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T,   axpy_ids_##T,         \
+                                                dot_many_##T, axpy_many_##T, to_f32_##T,           \
+                                                from_f32_##T};
 
 void pi_store_f32(const float *x, void *row_out, uint32_t n)
 {

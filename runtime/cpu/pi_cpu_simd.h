@@ -283,8 +283,9 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, s
     {                                                                                             \
         TO_F32(row, out, n);                                                                      \
     }                                                                                             \
-    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T, axpy_ids_##T,          \
-                                                to_f32_##T, from_f32_##T};
+    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T,   axpy_ids_##T,        \
+                                                dot_many_##T, axpy_many_##T, to_f32_##T,          \
+                                                from_f32_##T};
 
 #define DOT_F32(...)    dot_plain(load_f32, part_f32, __VA_ARGS__)
 #define AXPY_F32(...)   axpy_plain(load_f32, part_f32, __VA_ARGS__)
@@ -324,6 +325,8 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, s
 #define from_f32_q8_0 pi_quantise_q8_0
 #define from_f32_q4_0 pi_quantise_q4_0
 #define from_f32_q4_1 pi_quantise_q4_1
+
+#include "runtime/cpu/pi_cpu_simd_many.h"
 
 KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32)
 KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16)

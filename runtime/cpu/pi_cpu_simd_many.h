@@ -1,0 +1,287 @@
+/*
+ * pi_cpu_simd_many.h - the vector kernels for several vectors at once (batches of tokens); included by pi_cpu_simd.h alone, whose vector operations and
+ * row readers it uses.
+ *
+ * A row's elements are loaded and unpacked once for a few vectors. Each pair of row and vector has the running sums, in the order, that it has in the kernels
+ * for one vector: the same bits.
+ */
+#ifndef PI_CPU_SIMD_MANY_H
+#define PI_CPU_SIMD_MANY_H
+
+/* Rows and vectors x of which all products are made side by side. PLAIN_X: for rows that are not quantised, whose sums are twice as many;
+ * AVX2 has 16 registers for them, AVX-512 has 32. */
+#define MANY_ROWS 2
+#define MANY_X    4
+#define PLAIN_X   (W == 16 ? 4 : 2)
+
+/* dot_plain() for several x at once, nx at most MANY_X: each pair of row and x has the sums that it has alone. */
+INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void *const *row,
+                       const float *const *x, uint32_t n, float *out, size_t ldo)
+{
+    VF sum[MANY_ROWS][MANY_X][2], w, xv[MANY_X];
+    uint32_t i = 0;
+
+#pragma GCC unroll 8
+    for (int p = 0; p < rows * nx; p++)
+        sum[p / nx][p % nx][0] = sum[p / nx][p % nx][1] = v_zero();
+    for (; n - i >= 2 * W; i += 2 * W) {
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+#pragma GCC unroll 4
+            for (int j = 0; j < nx; j++)
+                xv[j] = v_load(x[j] + i + k * W);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                w = load(row[r], i + k * W);
+#pragma GCC unroll 4
+                for (int j = 0; j < nx; j++)
+                    sum[r][j][k] = v_fma(w, xv[j], sum[r][j][k]);
+            }
+        }
+    }
+    if (n - i >= W) {
+#pragma GCC unroll 8
+        for (int p = 0; p < rows * nx; p++)
+            sum[p / nx][p % nx][0] =
+                v_fma(load(row[p / nx], i), v_load(x[p % nx] + i), sum[p / nx][p % nx][0]);
+        i += W;
+    }
+    if (i < n) {
+#pragma GCC unroll 8
+        for (int p = 0; p < rows * nx; p++)
+            sum[p / nx][p % nx][1] =
+                v_fma(part(row[p / nx], i, n - i), v_load_part(x[p % nx] + i, n - i),
+                      sum[p / nx][p % nx][1]);
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < rows * nx; p++)
+        out[(size_t)(p / nx) * ldo + p % nx] =
+            v_sum(v_add(sum[p / nx][p % nx][0], sum[p / nx][p % nx][1]));
+}
+
+/* The sum of a block of x, lane by lane, as dot_block() makes it. */
+INLINE VF block_sum(const float *x)
+{
+    VF sum = v_load(x);
+
+#pragma GCC unroll 4
+    for (int k = 1; k < NV; k++)
+        sum = v_add(sum, v_load(x + k * W));
+    return sum;
+}
+
+/* dot_block() for several x at once. */
+INLINE void many_block(struct block_reader rd, int rows, int nx, const void *const *row,
+                       const float *const *x, uint32_t n, float *out, size_t ldo)
+{
+    VF sum[MANY_ROWS][MANY_X], x_sum[MANY_X];
+
+#pragma GCC unroll 8
+    for (int p = 0; p < rows * nx; p++)
+        sum[p / nx][p % nx] = v_zero();
+    for (uint32_t b = 0; b < n / PI_BLOCK; b++) {
+        if (rd.offset != NULL) {
+#pragma GCC unroll 4
+            for (int j = 0; j < nx; j++)
+                x_sum[j] = block_sum(x[j] + (size_t)b * PI_BLOCK);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            VF q[NV], s = rd.scale(row[r], b), p;
+
+            rd.unpack(row[r], b, q);
+#pragma GCC unroll 4
+            for (int j = 0; j < nx; j++) {
+                const float *xb = x[j] + (size_t)b * PI_BLOCK;
+
+                p = v_mul(q[0], v_load(xb));
+#pragma GCC unroll 4
+                for (int k = 1; k < NV; k++)
+                    p = v_fma(q[k], v_load(xb + k * W), p);
+                sum[r][j] = v_fma(s, p, sum[r][j]);
+                if (rd.offset != NULL)
+                    sum[r][j] = v_fma(rd.offset(row[r], b), x_sum[j], sum[r][j]);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < rows * nx; p++)
+        out[(size_t)(p / nx) * ldo + p % nx] = v_sum(sum[p / nx][p % nx]);
+}
+
+/* axpy_plain() into several y: a (rows, lda), of which n_y columns. A few at a time: y of equal columns often lie at the same place of a page, in the same few
+ * lines of the cache. */
+INLINE void axpys_plain(load_fn load, part_fn part, int rows, const void *const *row,
+                        const float *a, size_t lda, float *const *y, uint32_t n_y, uint32_t begin,
+                        uint32_t end)
+{
+    uint32_t i = begin;
+
+    for (; i < end && end - i >= 2 * W; i += 2 * W) {
+        VF w[ROWS][2];
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            w[r][0] = load(row[r], i);
+            w[r][1] = load(row[r], i + W);
+        }
+        for (uint32_t j = 0; j < n_y; j++) {
+            VF y0 = v_load(y[j] + i), y1 = v_load(y[j] + i + W);
+
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                VF av = v_set(a[(size_t)r * lda + j]);
+
+                y0 = v_fma(av, w[r][0], y0);
+                y1 = v_fma(av, w[r][1], y1);
+            }
+            v_store(y[j] + i, y0);
+            v_store(y[j] + i + W, y1);
+        }
+    }
+    for (; i < end; i += W) {
+        uint32_t n = end - i < W ? end - i : W;
+
+        for (uint32_t j = 0; j < n_y; j++) {
+            VF y0 = v_load_part(y[j] + i, n);
+
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                y0 = v_fma(v_set(a[(size_t)r * lda + j]), part(row[r], i, n), y0);
+            v_store_part(y[j] + i, n, y0);
+        }
+    }
+}
+
+/* axpy_block() into several y. */
+INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row, const float *a,
+                        size_t lda, float *const *y, uint32_t n_y, uint32_t begin, uint32_t end)
+{
+    for (uint32_t b = begin / PI_BLOCK; b < end / PI_BLOCK; b++) {
+        VF q[MANY_ROWS][NV], s[MANY_ROWS];
+
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            s[r] = rd.scale(row[r], b);
+            rd.unpack(row[r], b, q[r]);
+            if (rd.offset != NULL) {
+#pragma GCC unroll 4
+                for (int k = 0; k < NV; k++)
+                    q[r][k] = v_fma(s[r], q[r][k], rd.offset(row[r], b));
+            }
+        }
+        for (uint32_t j = 0; j < n_y; j++) {
+            float *at = y[j] + (size_t)b * PI_BLOCK;
+            VF yv[NV];
+
+#pragma GCC unroll 4
+            for (int k = 0; k < NV; k++)
+                yv[k] = v_load(at + k * W);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                VF av = v_set(a[(size_t)r * lda + j]);
+
+                if (rd.offset == NULL)
+                    av = v_mul(av, s[r]);
+#pragma GCC unroll 4
+                for (int k = 0; k < NV; k++)
+                    yv[k] = v_fma(av, q[r][k], yv[k]);
+            }
+#pragma GCC unroll 4
+            for (int k = 0; k < NV; k++)
+                v_store(at + k * W, yv[k]);
+        }
+    }
+}
+
+/* Asks for the share of rows ids[0..n_ids) that stands in for x[j..j + nx) of n_x: over all x they come in whole, spread over the work on the
+ * rows before them. */
+INLINE void prefetch_share(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
+                           size_t row_bytes, uint32_t j, uint32_t nx, uint32_t n_x)
+{
+    size_t from = row_bytes * j / n_x & ~(size_t)63, to = row_bytes * (j + nx) / n_x;
+
+    for (uint32_t r = 0; r < n_ids; r++)
+        for (size_t i = from; i < to; i += 64)
+            __builtin_prefetch(row_at(base, stride, ids[r]) + i, 0, 2);
+}
+
+/* All x of some rows: by X, then by 2, then one. */
+#define MANY_ALL(rows, X, MANY)                                                                 \
+    do {                                                                                        \
+        uint32_t j = 0, next = n_ids - i - (rows) < MANY_ROWS ? n_ids - i - (rows) : MANY_ROWS; \
+        for (; n_x - j >= (X); j += (X)) {                                                      \
+            prefetch_share(base, stride, ids + i + (rows), next, row_bytes, j, X, n_x);         \
+            MANY(rows, X, row, x + j, n, out + (size_t)i * n_x + j, n_x);                       \
+        }                                                                                       \
+        for (; (X) > 2 && n_x - j >= 2; j += 2)                                                 \
+            MANY(rows, 2, row, x + j, n, out + (size_t)i * n_x + j, n_x);                       \
+        for (; j < n_x; j++)                                                                    \
+            MANY(rows, 1, row, x + j, n, out + (size_t)i * n_x + j, n_x);                       \
+    } while (0)
+
+/* All y, MANY_X at a time. */
+#define AXPYS_ALL(rows, AXPYS)                                                                 \
+    for (uint32_t j = 0; j < n_y; j += MANY_X)                                                 \
+    AXPYS(rows, row, a + (size_t)i * n_y + j, n_y, y + j, n_y - j < MANY_X ? n_y - j : MANY_X, \
+          begin, end)
+
+/* MANY(rows, nx, row, x, n, out, ldo) and AXPYS(rows, row, a, lda, y, n_y, begin, end) with the readers of type T; X: vectors side by side; R: rows
+ * added side by side. */
+#define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES)                                          \
+    static TARGET void dot_many_##T(const void *base, size_t stride, const uint32_t *ids,  \
+                                    uint32_t n_ids, const float *const *x, uint32_t n_x,   \
+                                    uint32_t n, float *out)                                \
+    {                                                                                      \
+        size_t row_bytes = BYTES(n);                                                       \
+        uint32_t i = 0;                                                                    \
+        for (; n_ids - i >= MANY_ROWS; i += MANY_ROWS) {                                   \
+            const void *row[MANY_ROWS] = {row_at(base, stride, ids[i]),                    \
+                                          row_at(base, stride, ids[i + 1])};               \
+            MANY_ALL(MANY_ROWS, X, MANY);                                                  \
+        }                                                                                  \
+        if (i < n_ids) {                                                                   \
+            const void *row[1] = {row_at(base, stride, ids[i])};                           \
+            MANY_ALL(1, MANY_X, MANY);                                                     \
+        }                                                                                  \
+    }                                                                                      \
+    static TARGET void axpy_many_##T(const void *base, size_t stride, const uint32_t *ids, \
+                                     uint32_t n_ids, const float *a, float *const *y,      \
+                                     uint32_t n_y, uint32_t begin, uint32_t end)           \
+    {                                                                                      \
+        uint32_t i = 0;                                                                    \
+        for (; n_ids - i >= (R); i += (R)) {                                               \
+            const void *row[R];                                                            \
+            for (int r = 0; r < (R); r++)                                                  \
+                row[r] = row_at(base, stride, ids[i + (uint32_t)r]);                       \
+            for (uint32_t r = i + (R); r < n_ids && r < i + 2 * (R); r++)                  \
+                prefetch_row(row_at(base, stride, ids[r]), BYTES(begin), BYTES(end));      \
+            AXPYS_ALL(R, AXPYS);                                                           \
+        }                                                                                  \
+        for (; i < n_ids; i++) {                                                           \
+            const void *row[1] = {row_at(base, stride, ids[i])};                           \
+            AXPYS_ALL(1, AXPYS);                                                           \
+        }                                                                                  \
+    }
+
+#define MANY_F32(...)   many_plain(load_f32, part_f32, __VA_ARGS__)
+#define AXPYS_F32(...)  axpys_plain(load_f32, part_f32, __VA_ARGS__)
+#define MANY_F16(...)   many_plain(load_f16, part_f16, __VA_ARGS__)
+#define AXPYS_F16(...)  axpys_plain(load_f16, part_f16, __VA_ARGS__)
+#define MANY_BF16(...)  many_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define AXPYS_BF16(...) axpys_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define MANY_Q8_0(...)  many_block(READ_Q8_0, __VA_ARGS__)
+#define AXPYS_Q8_0(...) axpys_block(READ_Q8_0, __VA_ARGS__)
+#define MANY_Q4_0(...)  many_block(READ_Q4_0, __VA_ARGS__)
+#define AXPYS_Q4_0(...) axpys_block(READ_Q4_0, __VA_ARGS__)
+#define MANY_Q4_1(...)  many_block(READ_Q4_1, __VA_ARGS__)
+#define AXPYS_Q4_1(...) axpys_block(READ_Q4_1, __VA_ARGS__)
+
+KERNELS_MANY(f32, MANY_F32, PLAIN_X, AXPYS_F32, ROWS, BYTES_F32)
+KERNELS_MANY(f16, MANY_F16, PLAIN_X, AXPYS_F16, ROWS, BYTES_F16)
+KERNELS_MANY(bf16, MANY_BF16, PLAIN_X, AXPYS_BF16, ROWS, BYTES_F16)
+KERNELS_MANY(q8_0, MANY_Q8_0, MANY_X, AXPYS_Q8_0, MANY_ROWS, BYTES_Q8_0)
+KERNELS_MANY(q4_0, MANY_Q4_0, MANY_X, AXPYS_Q4_0, MANY_ROWS, BYTES_Q4_0)
+KERNELS_MANY(q4_1, MANY_Q4_1, MANY_X, AXPYS_Q4_1, MANY_ROWS, BYTES_Q4_1)
+
+#endif
