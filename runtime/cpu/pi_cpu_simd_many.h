@@ -14,9 +14,39 @@
 #define MANY_X    4
 #define PLAIN_X   (W == 16 ? 4 : 2)
 
+/* What a pass asks for ahead: its share of the rows that come next, a little for every AHEAD elements, so that memory is never idle while the same rows are
+ * taken through more vectors out of the cache. */
+#define AHEAD 128
+struct ahead {
+    const char *const *row;
+    uint32_t n;
+    uint64_t at, step; /* bytes, in 1/256 */
+};
+
+INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t row_bytes, uint32_t n,
+                             uint32_t j, uint32_t nx, uint32_t n_x)
+{
+    uint64_t share = (uint64_t)row_bytes * 256 / n_x;
+
+    return (struct ahead){next, n_next, share * j, n > 0 ? share * nx * AHEAD / n : 0};
+}
+
+/* Called before every AHEAD elements. */
+INLINE void look_ahead(struct ahead *a)
+{
+    uint64_t from = (a->at / 256 + 63) & ~(uint64_t)63, to = (a->at + a->step) / 256;
+
+    for (uint32_t r = 0; r < a->n; r++) {
+        for (uint64_t b = from; b < to; b += 64)
+            __builtin_prefetch(a->row[r] + b, 0, 2);
+    }
+    a->at += a->step;
+}
+
 /* dot_plain() for several x at once, nx at most MANY_X: each pair of row and x has the sums that it has alone. */
 INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void *const *row,
-                       const float *const *x, uint32_t n, float *out, size_t ldo)
+                       const float *const *x, uint32_t n, float *out, size_t ldo,
+                       struct ahead ahead)
 {
     VF sum[MANY_ROWS][MANY_X][2], w, xv[MANY_X];
     uint32_t i = 0;
@@ -25,6 +55,8 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
     for (int p = 0; p < rows * nx; p++)
         sum[p / nx][p % nx][0] = sum[p / nx][p % nx][1] = v_zero();
     for (; n - i >= 2 * W; i += 2 * W) {
+        if (i % AHEAD == 0)
+            look_ahead(&ahead);
 #pragma GCC unroll 2
         for (int k = 0; k < 2; k++) {
 #pragma GCC unroll 4
@@ -72,7 +104,8 @@ INLINE VF block_sum(const float *x)
 
 /* dot_block() for several x at once. */
 INLINE void many_block(struct block_reader rd, int rows, int nx, const void *const *row,
-                       const float *const *x, uint32_t n, float *out, size_t ldo)
+                       const float *const *x, uint32_t n, float *out, size_t ldo,
+                       struct ahead ahead)
 {
     VF sum[MANY_ROWS][MANY_X], x_sum[MANY_X];
 
@@ -80,6 +113,8 @@ INLINE void many_block(struct block_reader rd, int rows, int nx, const void *con
     for (int p = 0; p < rows * nx; p++)
         sum[p / nx][p % nx] = v_zero();
     for (uint32_t b = 0; b < n / PI_BLOCK; b++) {
+        if (b % (AHEAD / PI_BLOCK) == 0)
+            look_ahead(&ahead);
         if (rd.offset != NULL) {
 #pragma GCC unroll 4
             for (int j = 0; j < nx; j++)
@@ -194,30 +229,22 @@ INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row
     }
 }
 
-/* Asks for the share of rows ids[0..n_ids) that stands in for x[j..j + nx) of n_x: over all x they come in whole, spread over the work on the
- * rows before them. */
-INLINE void prefetch_share(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
-                           size_t row_bytes, uint32_t j, uint32_t nx, uint32_t n_x)
-{
-    size_t from = row_bytes * j / n_x & ~(size_t)63, to = row_bytes * (j + nx) / n_x;
-
-    for (uint32_t r = 0; r < n_ids; r++)
-        for (size_t i = from; i < to; i += 64)
-            __builtin_prefetch(row_at(base, stride, ids[r]) + i, 0, 2);
-}
-
 /* All x of some rows: by X, then by 2, then one. */
-#define MANY_ALL(rows, X, MANY)                                                                 \
-    do {                                                                                        \
-        uint32_t j = 0, next = n_ids - i - (rows) < MANY_ROWS ? n_ids - i - (rows) : MANY_ROWS; \
-        for (; n_x - j >= (X); j += (X)) {                                                      \
-            prefetch_share(base, stride, ids + i + (rows), next, row_bytes, j, X, n_x);         \
-            MANY(rows, X, row, x + j, n, out + (size_t)i * n_x + j, n_x);                       \
-        }                                                                                       \
-        for (; (X) > 2 && n_x - j >= 2; j += 2)                                                 \
-            MANY(rows, 2, row, x + j, n, out + (size_t)i * n_x + j, n_x);                       \
-        for (; j < n_x; j++)                                                                    \
-            MANY(rows, 1, row, x + j, n, out + (size_t)i * n_x + j, n_x);                       \
+#define MANY_ALL(rows, X, MANY)                                                                   \
+    do {                                                                                          \
+        const char *next[MANY_ROWS];                                                              \
+        uint32_t j = 0, n_next = n_ids - i - (rows) < MANY_ROWS ? n_ids - i - (rows) : MANY_ROWS; \
+        for (uint32_t r = 0; r < n_next; r++)                                                     \
+            next[r] = row_at(base, stride, ids[i + (rows) + r]);                                  \
+        for (; n_x - j >= (X); j += (X))                                                          \
+            MANY(rows, X, row, x + j, n, out + (size_t)i * n_x + j, n_x,                          \
+                 ahead_of(next, n_next, row_bytes, n, j, X, n_x));                                \
+        for (; (X) > 2 && n_x - j >= 2; j += 2)                                                   \
+            MANY(rows, 2, row, x + j, n, out + (size_t)i * n_x + j, n_x,                          \
+                 ahead_of(next, n_next, row_bytes, n, j, 2, n_x));                                \
+        for (; j < n_x; j++)                                                                      \
+            MANY(rows, 1, row, x + j, n, out + (size_t)i * n_x + j, n_x,                          \
+                 ahead_of(next, n_next, row_bytes, n, j, 1, n_x));                                \
     } while (0)
 
 /* All y, MANY_X at a time. */
@@ -226,7 +253,7 @@ INLINE void prefetch_share(const void *base, size_t stride, const uint32_t *ids,
     AXPYS(rows, row, a + (size_t)i * n_y + j, n_y, y + j, n_y - j < MANY_X ? n_y - j : MANY_X, \
           begin, end)
 
-/* MANY(rows, nx, row, x, n, out, ldo) and AXPYS(rows, row, a, lda, y, n_y, begin, end) with the readers of type T; X: vectors side by side; R: rows
+/* MANY(rows, nx, row, x, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end) with the readers of type T; X: vectors side by side; R: rows
  * added side by side. */
 #define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES)                                          \
     static TARGET void dot_many_##T(const void *base, size_t stride, const uint32_t *ids,  \
