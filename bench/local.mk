@@ -1,5 +1,5 @@
 # Benchmarks. "make bench" runs the pipeline on the embedded model if it was not run yet and prints decode speeds of all modes.
-EXTRA_DIST += bench/json.sh bench/demo.sh bench/decode.sh bench/predictor.sh
+EXTRA_DIST += bench/json.sh bench/gpu.sh bench/demo.sh bench/decode.sh bench/predictor.sh
 
 bench: all
 	@test -f demo-out/demo.predictor.gguf || DEMO_OUT=$(abs_builddir)/demo-out $(SHELL) $(srcdir)/bench/demo.sh $(abs_builddir)

@@ -77,11 +77,11 @@ works 'no hardware.yaml' pi-run -q -m "$m" --bench --bench-prompt 4 --bench-toke
 check $? 'then it is measured'
 
 # Split between two units of the CPU.
-works 'a placement' pi-place "$m" --hardware "$tmp/hw.yaml" --vram-budget 5M -c 48 -q
+works 'a placement' pi-place "$m" --hardware "$tmp/hw.yaml" --vram-budget 10M -c 48 -q
 works 'cpu+cpu' $bench --device cpu+cpu -s 1 --json
 [ "$(json_get "$tmp/out" device)" = cpu+cpu ] && less 1 "$(part gpu_bytes floor)" && less 1 "$(part cpu_bytes floor)"
 check $? 'the floor knows both units'
-fails 5 '--parallel 2 is more than the 1 .*pi-place .* --vram-budget 5M --parallel 2' 'more sequences than placed' \
+fails 5 '--parallel 2 is more than the 1 .*pi-place .* --vram-budget 10M --parallel 2' 'more sequences than placed' \
     $bench --device cpu+cpu --parallel 2
 rm "$tmp/m.placement.gguf"
 
@@ -103,4 +103,17 @@ fails 2 'go with --bench' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
 fails 2 'only one of' 'with --perplexity' pi-run -q -m "$m" --bench --perplexity "$tmp/hw.yaml"
 fails 2 '--parallel' 'no sequence' pi-run -q -m "$m" --bench --parallel 0
 fails 7 'nowhere' 'a hardware file that is not there' pi-run -q -m "$m" --bench --bench-tokens 1 --hardware "$tmp/nowhere"
+# The script that times a GPU, on two units of the CPU.
+sed -i 's/context_bytes: 0/context_bytes: 1e5/' "$tmp/hw.yaml"
+works 'gpu.sh' env BIN="$abs_top_builddir" RUN=env RESULTS="$tmp" sh "$abs_top_srcdir/bench/gpu.sh" try --shape 2,256,512,4 --rank 32 --type q8_0 \
+    --hardware "$tmp/hw.yaml" --run '--device cpu+cpu -t 2' --shares '1 60 all' --parallel '1 2' --prompt 4 --steps 4 --work "$tmp/work"
+cp "$tmp/out" "$tmp/table"
+[ "$(grep -cE '^(60 %|all) +(dense|predicted) +[12] +[0-9.]+ +[0-9.]+ %' "$tmp/table")" = 8 ] &&
+    [ "$(grep -cE '^1 +- +[12] .*budget' "$tmp/table")" = 2 ]
+check $? 'a line for every budget, mode and batch, and why a budget can not be'
+[ "$(grep -c '^{"share":' "$tmp/try.json")" = 8 ] && grep -q '"synthetic":true' "$tmp/try.json" && [ "$(grep -c '},$' "$tmp/try.json")" = 7 ]
+check $? 'raw figures of every run'
+grep '^{"share":"60"' "$tmp/try.json" | head -n 1 >"$tmp/out"
+awk -v b="$(json_get "$tmp/out" budget)" -v m="$(cat "$tmp"/work/*-s1.gguf | wc -c)" 'BEGIN { d = b - (1e5 + 0.6 * m); exit !(d * d <= 1024 * 1024) }'
+check $? 'a budget is the context and a share of the model'
 echo "1..$n"
