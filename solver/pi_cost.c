@@ -63,6 +63,16 @@ static uint64_t sample_of(uint64_t n_samples, enum pi_draw_set set, uint32_t i, 
     return 2 * (pairs * i / n) + (set == PI_DRAWS_SCORE);
 }
 
+/* Active neurons of a mask by the group of the order that they are in; group (n_ff). Bits behind n_ff are zero. */
+static void count_groups(const uint8_t *mask, size_t mask_bytes, const uint32_t *group,
+                         uint32_t *count)
+{
+    for (size_t k = 0; k < mask_bytes; k++) {
+        for (unsigned bits = mask[k]; bits != 0; bits &= bits - 1)
+            count[group[8 * k + (unsigned)__builtin_ctz(bits)]]++;
+    }
+}
+
 static enum pi_code draws_from_masks(const struct pi_cost *c, const struct pi_profile *prof,
                                      const uint8_t *masks, enum pi_draw_set set,
                                      struct pi_cost_layer *l, struct pi_err *err)
@@ -70,21 +80,29 @@ static enum pi_code draws_from_masks(const struct pi_cost *c, const struct pi_pr
     enum pi_code rc = PI_OK;
     struct pi_draws *d = &l->draws[set];
     size_t mask_bytes = ((size_t)c->n_ff + 7) / 8;
+    uint32_t *group = NULL, *count = NULL;
 
     d->n = share_of(prof->n_samples, set);
     PI_ALLOC(d->fired, (size_t)d->n * c->n_cuts, err);
+    PI_ALLOC(group, 8 * mask_bytes, err);
+    PI_ALLOC(count, c->n_cuts, err);
+    for (uint32_t k = 0; k < c->n_ff; k++)
+        group[l->order[k]] = k / PI_ILP_GROUP;
     for (uint32_t s = 0; s < d->n; s++) {
-        const uint8_t *mask = masks + sample_of(prof->n_samples, set, s, d->n) * mask_bytes;
         float *fired = d->fired + (size_t)s * c->n_cuts;
         uint32_t sum = 0;
 
+        memset(count, 0, c->n_cuts * sizeof(*count));
+        count_groups(masks + sample_of(prof->n_samples, set, s, d->n) * mask_bytes, mask_bytes,
+                     group, count);
         for (uint32_t i = 1; i < c->n_cuts; i++) {
-            for (uint32_t k = pi_cost_cut(c, i - 1); k < pi_cost_cut(c, i); k++)
-                sum += mask[l->order[k] / 8] >> l->order[k] % 8 & 1;
+            sum += count[i - 1];
             fired[i] = (float)sum;
         }
     }
 out:
+    free(group);
+    free(count);
     return rc;
 }
 
