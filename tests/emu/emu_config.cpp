@@ -439,7 +439,7 @@ void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, std::shared_
         g->block = block;
         g->smem = smem;
         g->kernel = std::move(k);
-        e = emu_enqueue(s, [g]() { emu_run_grid(g.get()); });
+        e = emu_enqueue(s, [g]() { emu_run_grid(g.get()); }, EMU_KERNEL_FACTOR);
     }
     (void)emu_note(e);
 }

@@ -189,7 +189,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t handle)
         return emu_note(emu_capture_add(s, all));
     if ((e = emu_legacy_check(s)) != cudaSuccess)
         return emu_note(e);
-    x->last = emu_push(s, all, 1.0, x->last != NULL ? std::vector<emu_done_ref>{x->last} : std::vector<emu_done_ref>{});
+    x->last = emu_push(s, all, EMU_KERNEL_FACTOR, x->last != NULL ? std::vector<emu_done_ref>{x->last} : std::vector<emu_done_ref>{});
     return cudaSuccess;
 }
 

@@ -73,8 +73,12 @@ std::string emu_memory_text(const void *p);
 
 struct emu_done; /* an operation's completion */
 typedef std::function<void()> emu_work;
-/* Adds work to a stream, or to the graph being captured. time_factor: how much longer than it does here the work
- * is said to take by events (copies over PCIe). */
+/* How long things are said to take by events, in units of the time they take here: so that measured speeds rank as on
+ * a GPU, however loaded this machine is. */
+#define EMU_KERNEL_FACTOR 0.02
+#define EMU_PCIE_FACTOR   1.0
+
+/* Adds work to a stream, or to the graph being captured. time_factor: see above. */
 cudaError_t emu_enqueue(cudaStream_t s, emu_work work, double time_factor = 1.0);
 cudaError_t emu_wait_stream(cudaStream_t s);
 /* Waits until all streams are idle. */

@@ -405,8 +405,6 @@ static cudaError_t check_side(const void *p, size_t n, bool device, bool any)
     return kind != EMU_PAGEABLE && n > left ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-/* Copies over PCIe are said to take this many times as long as here, so that measured speeds rank as on a GPU. */
-#define PCIE_FACTOR 20.0
 
 static cudaError_t copy(struct copy c, enum cudaMemcpyKind kind, cudaStream_t s, bool wait)
 {
@@ -426,7 +424,7 @@ static cudaError_t copy(struct copy c, enum cudaMemcpyKind kind, cudaStream_t s,
         (e = check_side(c.src, (c.height - 1) * c.src_pitch + c.width, from, any)) != cudaSuccess)
         return e;
     const enum emu_memory_kind dst = emu_memory_of(c.dst, NULL), src = emu_memory_of(c.src, NULL);
-    const double factor = (dst == EMU_DEVICE) != (src == EMU_DEVICE) ? PCIE_FACTOR : 1.0;
+    const double factor = (dst == EMU_DEVICE) != (src == EMU_DEVICE) ? EMU_PCIE_FACTOR : 1.0;
 
     if ((e = emu_enqueue(s, [c]() { run_copy(&c); }, factor)) != cudaSuccess)
         return e;
