@@ -33,15 +33,23 @@ libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 PI_CU_SOURCES = \
 	runtime/cuda/pi_gpu.cu \
 	runtime/cuda/pi_gpu_blas.cu \
-	runtime/cuda/pi_gpu_stream.cu
+	runtime/cuda/pi_gpu_stream.cu \
+	runtime/cuda/pi_k_prompt.cu \
+	runtime/cuda/pi_k_prompt_attn.cu
 PI_GPU_C_SOURCES = \
 	runtime/pi_dev_model.c \
-	runtime/pi_dev_pack.c
+	runtime/pi_dev_pack.c \
+	runtime/pi_gpu_prompt.c \
+	runtime/pi_gpu_prompt_cold.c \
+	runtime/pi_gpu_prompt_layer.c \
+	runtime/pi_gpu_prompt_stream.c
 libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_cuda_port.cuh \
 	runtime/cuda/pi_k_dot.cuh \
+	runtime/cuda/pi_k_prompt.h \
 	runtime/cuda/pi_kernels.h \
-	runtime/pi_dev_model.h
+	runtime/pi_dev_model.h \
+	runtime/pi_gpu_prompt.h runtime/pi_gpu_prompt_int.h
 
 if HAVE_CUDA
 libpi_runtime_a_SOURCES += $(PI_CU_SOURCES) $(PI_GPU_C_SOURCES)

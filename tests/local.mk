@@ -36,6 +36,7 @@ include $(srcdir)/tests/run.mk
 include $(srcdir)/tests/bench.mk
 include $(srcdir)/tests/emu.mk
 include $(srcdir)/tests/dev.mk
+include $(srcdir)/tests/gpu_prompt.mk
 
 check_PROGRAMS += $(pi_unit_tests)
 TESTS += $(pi_unit_tests) $(pi_cli_tests)

@@ -13,6 +13,7 @@
 #include "runtime/cuda/pi_cuda_port.cuh"
 
 #include <math.h>
+#include <string.h>
 
 #define THREADS 128
 #define GROUPS  8
@@ -31,8 +32,9 @@ struct attn_args {
 __device__ static void widen(const __half *from, float *to)
 {
     const uint4 v = *(const uint4 *)from;
-    const __half2 *h = (const __half2 *)&v;
+    __half2 h[4];
 
+    memcpy(h, &v, sizeof(h));
     for (int i = 0; i < 4; i++) {
         const float2 f = __half22float2(h[i]);
 
