@@ -24,8 +24,8 @@
 
 struct pi_prompt_want {
     uint32_t n_batch; /* most tokens of a chunk */
-    /* Largest sum of one neuron's rows (gate, up, down; in the device's layout, pi_dev_row_bytes()) plus 4 where neurons have a bias, over the layers
-     * that have cold neurons of types which pi_dev_type_ok() takes; 0: nothing is streamed. */
+    /* Largest sum of one neuron's rows (gate, up, down; pi_dev_row_bytes()) plus 4 where neurons have a bias, over all layers; 0: no layer has cold
+     * neurons, nothing is streamed. */
     uint64_t bundle;
     uint64_t slot_bytes; /* aim; 0: PI_PROMPT_SLOT_BYTES */
     uint32_t dev_slots;  /* 0: PI_PROMPT_DEV_SLOTS */

@@ -39,23 +39,24 @@ enum pi_code pi_gpu_prompt_want(const struct pi_dev_model *dm, const struct pi_m
 {
     struct pi_prompt_want w = {
         .n_batch = opt->n_batch, .slot_bytes = opt->slot_bytes, .dev_slots = opt->dev_slots};
+    uint64_t bundle = 0;
+    bool cold = false;
 
     if (opt->n_batch == 0 || opt->n_batch > MAX_BATCH)
         return pi_err_set(err, PI_E_RANGE, "prompt chunks of %u tokens; 1 to %u on a GPU",
                           opt->n_batch, MAX_BATCH);
-    for (uint32_t l = 0; l < dm->n_layer && opt->cold != PI_PROMPT_COLD_CPU; l++) {
+    for (uint32_t l = 0; l < dm->n_layer; l++) {
         const struct pi_layer_weights *y = &m->layers[l];
         const struct pi_mat *mats[3] = {&y->gate, &y->up, &y->down_t};
         uint64_t sum = y->up_b != NULL ? sizeof(float) : 0;
-        bool ok = dm->layers[l].n_cold > 0;
 
-        for (int i = 0; i < 3; i++) {
-            ok = ok && (mats[i]->data == NULL || pi_dev_type_ok(mats[i]->type));
-            if (mats[i]->data != NULL)
-                sum += pi_dev_row_bytes(mats[i]->type, mats[i]->n_cols);
-        }
-        w.bundle = ok && sum > w.bundle ? sum : w.bundle;
+        for (int i = 0; i < 3; i++)
+            sum += mats[i]->data != NULL ? pi_dev_row_bytes(mats[i]->type, mats[i]->n_cols) : 0;
+        bundle = sum > bundle ? sum : bundle;
+        cold = cold || dm->layers[l].n_cold > 0;
     }
+    if (cold && opt->cold != PI_PROMPT_COLD_CPU)
+        w.bundle = bundle;
     *out = w;
     return PI_OK;
 }
