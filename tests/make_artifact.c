@@ -2,6 +2,8 @@
  *
  *   make_artifact placement M.gguf OUT SHARE   the first SHARE of each layer's neurons, scattered, on unit 1; context 256, 64 MiB
  *   make_artifact placement M.gguf OUT none    a budget of nothing: all on the CPU, one unit
+ *   make_artifact gpu M.gguf OUT SHARE         the same for a real GPU: 4 GiB, the output there, predicted where there is a predictor; SHARE 1: all
+ *                                              attention too
  *   make_artifact predictor M.gguf OUT perfect predicts from the gate itself (or fc1): misses nothing
  *   make_artifact predictor M.gguf OUT blind   never predicts a neuron
  *   make_artifact predictor M.gguf OUT half    like perfect, for every other layer
@@ -42,7 +44,7 @@ static void *get(size_t n, size_t size)
     return p;
 }
 
-static void make_placement(const struct pi_model *m, const char *out, const char *how)
+static void make_placement(const struct pi_model *m, const char *out, const char *how, bool gpu)
 {
     const bool none = strcmp(how, "none") == 0;
     const double share = none ? 0 : strtod(how, NULL);
@@ -60,11 +62,12 @@ static void make_placement(const struct pi_model *m, const char *out, const char
         }
         p.layers[l].n_hot = (uint32_t)(share * n_ff);
         p.layers[l].hot_unit = 1;
-        p.layers[l].attn_unit = !none && l % 2 == 0; /* both ways round */
-        p.layers[l].mode_cpu = p.layers[l].mode_gpu = PI_MODE_EXACT;
+        p.layers[l].attn_unit = !none && (l % 2 == 0 || (gpu && share >= 1)); /* both ways round */
+        p.layers[l].mode_cpu = p.layers[l].mode_gpu = gpu ? PI_MODE_PREDICTED : PI_MODE_EXACT;
     }
     p.n_units = none ? 1 : 2;
-    p.budget = none ? 0 : (uint64_t)64 << 20;
+    p.output_unit = gpu && !none;
+    p.budget = none ? 0 : (uint64_t)64 << (gpu ? 26 : 20);
     p.n_ctx = 256;
     p.n_seq = 1;
     p.n_batch = 256;
@@ -186,8 +189,7 @@ static void fill(const char *in, const char *out, const char *name, float value)
         if (fwrite(&value, sizeof(value), 1, f) != 1)
             exit(1);
     at += t->bytes;
-    if (fwrite(g.map.data + at, 1, g.map.size - at, f) != g.map.size - at ||
-        fclose(f) != 0)
+    if (fwrite(g.map.data + at, 1, g.map.size - at, f) != g.map.size - at || fclose(f) != 0)
         exit(1);
     pi_gguf_close(&g);
 }
@@ -207,12 +209,12 @@ int main(int argc, char **argv)
         fill(argv[2], argv[3], argv[4], strtof(argv[5], NULL));
         return 0;
     }
-    if (strcmp(what, "placement") != 0 && strcmp(what, "predictor") != 0 &&
-        strcmp(what, "newer") != 0)
+    if (strcmp(what, "placement") != 0 && strcmp(what, "gpu") != 0 &&
+        strcmp(what, "predictor") != 0 && strcmp(what, "newer") != 0)
         return 1;
     must(pi_model_open(strcmp(what, "newer") == 0 ? argv[3] : argv[2], &o, &m, &e), &e);
-    if (strcmp(what, "placement") == 0)
-        make_placement(&m, argv[3], argv[4]);
+    if (strcmp(what, "placement") == 0 || strcmp(what, "gpu") == 0)
+        make_placement(&m, argv[3], argv[4], strcmp(what, "gpu") == 0);
     else if (strcmp(what, "predictor") == 0)
         make_predictor(&m, argv[3], argv[4]);
     else
