@@ -262,6 +262,8 @@ enum pi_code pi_load_fit(const struct pi_run_options *o, const struct pi_run_log
     if (l->gpu < 0)
         return o->vram_given ? cut(o, log, l, pred, kv, 0, err) : PI_OK;
     PI_TRY(pi_device_look(l->gpu, &room, err));
+    if (l->has_place) /* what it was made for may be more than what is run */
+        l->place.n_seq = o->n_parallel;
     if (l->all_gpu) {
         PI_TRY(place_all(o, log, l, pred, kv, &room, err));
     } else {
