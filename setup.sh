@@ -13,7 +13,7 @@ cd "$top"
 build=${BUILDDIR:-$top/build}
 jobs=${JOBS:-$(nproc)}
 
-packages="gcc make autoconf automake pkg-config zlib1g-dev libyaml-dev libglpk-dev libopenblas-dev
+packages="gcc g++ make autoconf automake pkg-config zlib1g-dev libyaml-dev libglpk-dev libopenblas-dev
           libpcre2-dev libjansson-dev libmd-dev"
 
 case $top$build in
