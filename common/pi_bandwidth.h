@@ -12,4 +12,8 @@
 enum pi_code pi_bandwidth_measure(struct pi_pool *pool, double seconds, double *out,
                                   struct pi_err *err) PI_MUST_CHECK;
 
+/* The same of what sparse decoding reads: rows of 8 KB, one in ten, ascending. */
+enum pi_code pi_bandwidth_gather(struct pi_pool *pool, double seconds, double *out,
+                                 struct pi_err *err) PI_MUST_CHECK;
+
 #endif

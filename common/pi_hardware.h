@@ -19,7 +19,7 @@
 struct pi_hw_cpu {
     char name[64];
     uint32_t threads;
-    double bandwidth; /* read, bytes/s with all threads */
+    double bandwidth; /* read, bytes/s with these threads, rows of 8 KB gathered */
 };
 
 struct pi_hw_gpu {
@@ -28,7 +28,7 @@ struct pi_hw_gpu {
     double bandwidth;     /* read, bytes/s */
     double pcie;          /* pinned, host to device, bytes/s */
     double sync;          /* one hand-over and merge, seconds (T_sync) */
-    double context_bytes; /* what a CUDA context takes before any allocation */
+    double context_bytes; /* what a process takes before any allocation: context, kernels, cuBLAS */
 };
 
 struct pi_hardware {

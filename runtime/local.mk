@@ -20,7 +20,9 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_eval.c runtime/pi_eval.h \
 	runtime/pi_floor.c runtime/pi_floor.h \
 	runtime/pi_gpu.h \
+	runtime/pi_gpu_context.h \
 	runtime/pi_model.c runtime/pi_model.h \
+	runtime/pi_nvml.c runtime/pi_nvml.h \
 	runtime/pi_place_fit.c runtime/pi_place_fit.h \
 	runtime/pi_place_gpu.c runtime/pi_place_gpu.h \
 	runtime/pi_sampler.c runtime/pi_sampler.h \
@@ -43,6 +45,7 @@ PI_CU_SOURCES = \
 PI_GPU_C_SOURCES = \
 	runtime/pi_dev_model.c \
 	runtime/pi_dev_pack.c \
+	runtime/pi_gpu_context.c \
 	runtime/pi_gpu_prompt.c \
 	runtime/pi_gpu_prompt_cold.c \
 	runtime/pi_gpu_prompt_layer.c \

@@ -4,12 +4,12 @@
 
 #include "common/pi_pool.h"
 #include "runtime/pi_gpu.h"
+#include "runtime/pi_gpu_context.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GPU     1023
-#define MAX_CONTEXT ((uint64_t)1 << 30) /* drivers of today take 0.3 to 0.8 GB */
+#define MAX_GPU 1023
 
 enum pi_code pi_device_parse(const char *text, bool two_cpu, struct pi_device *out,
                              struct pi_err *err)
@@ -60,17 +60,17 @@ enum pi_code pi_device_check(const struct pi_device *d, struct pi_err *err)
 enum pi_code pi_device_look(int gpu, struct pi_device_room *out, struct pi_err *err)
 {
     struct pi_gpu_info info;
-    enum pi_code rc = pi_gpu_describe(gpu, &info, err);
-    uint64_t used;
+    struct pi_gpu_context context;
+    enum pi_code rc;
 
-    if (rc != PI_OK)
-        return rc;
+    PI_TRY(pi_gpu_context_measure(gpu, &context, err));
+    PI_TRY(pi_gpu_describe(gpu, &info, err));
     memset(out, 0, sizeof(*out));
     memcpy(out->name, info.name, sizeof(out->name));
-    used = info.memory_bytes - info.free_bytes;
-    out->context_bytes = used < MAX_CONTEXT ? used : MAX_CONTEXT;
-    out->free_bytes = info.free_bytes;
-    return PI_OK;
+    out->context_bytes = context.bytes;
+    out->free_bytes = context.free_bytes;
+out:
+    return rc;
 }
 
 uint32_t pi_device_threads(void)

@@ -39,8 +39,7 @@ struct pi_device_room {
     uint64_t free_bytes;    /* beside it */
 };
 
-/* Makes the context, if there is none yet. The context is what is gone of the memory then; of what other processes hold at most as much counts as would
- * make it 1 GiB in all. PI_E_NODEV, PI_E_DEVICE. */
+/* Makes the context and loads what runs load; pi_gpu_context.h says how it is measured. Call it before anything else that needs the GPU, once. PI_E_NODEV, PI_E_DEVICE, PI_E_NOMEM. */
 enum pi_code pi_device_look(int gpu, struct pi_device_room *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Threads of a run with a GPU where the user gave none: one core is left to the driver and the polling thread. At least 1. */

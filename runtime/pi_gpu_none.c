@@ -3,6 +3,7 @@
 
 #include "runtime/pi_engine_int.h"
 #include "runtime/pi_gpu.h"
+#include "runtime/pi_gpu_context.h"
 
 #include <string.h>
 
@@ -63,6 +64,12 @@ enum pi_code pi_gpu_measure(int index, struct pi_gpu_speed *out, struct pi_err *
 enum pi_code pi_gpu_measure_handover(int index, double *seconds, struct pi_err *err)
 {
     (void)seconds;
+    return no_device(index, err);
+}
+
+enum pi_code pi_gpu_context_measure(int index, struct pi_gpu_context *out, struct pi_err *err)
+{
+    (void)out;
     return no_device(index, err);
 }
 

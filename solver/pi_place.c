@@ -193,6 +193,24 @@ out:
     return rc;
 }
 
+static void notice_machine(const struct session *s)
+{
+    const struct pi_hw_cpu *cpu = &s->hw.cpu;
+
+    pi_notice(s->prog, s->common, "wrote %s: %s, %u threads, %.1f GB/s; %u GPU%s", s->opt->probe,
+              cpu->name, cpu->threads, cpu->bandwidth / 1e9, s->hw.n_gpus,
+              s->hw.n_gpus == 1 ? "" : "s");
+    for (uint32_t i = 0; i < s->hw.n_gpus; i++) {
+        const struct pi_hw_gpu *g = &s->hw.gpus[i];
+
+        pi_notice(
+            s->prog, s->common,
+            "GPU %u: %s, %.1f GB, %.0f GB/s, PCIe %.1f GB/s, %.1f us a hand-over, context %.0f MB",
+            i, g->name, g->memory / 1e9, g->bandwidth / 1e9, g->pcie / 1e9, g->sync * 1e6,
+            g->context_bytes / 1e6);
+    }
+}
+
 enum pi_code pi_place(const struct pi_program *prog, const struct pi_common_opts *common,
                       const char *model_path, const struct pi_place_options *opt,
                       struct pi_err *err)
@@ -210,9 +228,7 @@ enum pi_code pi_place(const struct pi_program *prog, const struct pi_common_opts
         PI_TRY(pi_out_check_input(opt->probe, model_path, err));
         PI_TRY(probe(&s, err));
         PI_TRY(pi_hardware_save(opt->probe, &s.hw, err));
-        pi_notice(prog, common, "wrote %s: %s, %u threads, %.1f GB/s; %u GPU%s", opt->probe,
-                  s.hw.cpu.name, s.hw.cpu.threads, s.hw.cpu.bandwidth / 1e9, s.hw.n_gpus,
-                  s.hw.n_gpus == 1 ? "" : "s");
+        notice_machine(&s);
     }
     if (model_path != NULL)
         PI_TRY(place_model(&s, err));

@@ -4,7 +4,9 @@
 
 #include "common/pi_bandwidth.h"
 #include "common/pi_pool.h"
+#include "runtime/pi_device.h"
 #include "runtime/pi_gpu.h"
+#include "runtime/pi_gpu_context.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -38,15 +40,20 @@ static enum pi_code probe_gpu(int index, struct pi_hw_gpu *out, struct pi_err *e
     enum pi_code rc = PI_OK;
     struct pi_gpu_info info;
     struct pi_gpu_speed speed;
+    struct pi_gpu_context context;
+    struct pi_err ignored;
 
+    PI_TRY(pi_gpu_context_measure(index, &context, err)); /* first: it makes the context */
     PI_TRY(pi_gpu_describe(index, &info, err));
     PI_TRY(pi_gpu_measure(index, &speed, err));
+    /* where hand-overs inside a graph do not work, the run launches and waits */
+    if (pi_gpu_measure_handover(index, &out->sync, &ignored) != PI_OK)
+        out->sync = speed.sync;
     (void)snprintf(out->name, sizeof(out->name), "%.63s", info.name);
     out->memory = (double)info.memory_bytes;
     out->bandwidth = speed.bandwidth;
     out->pcie = speed.pcie;
-    out->sync = speed.sync;
-    out->context_bytes = speed.context_bytes;
+    out->context_bytes = (double)context.bytes;
 out:
     return rc;
 }
@@ -56,12 +63,12 @@ enum pi_code pi_probe(struct pi_hardware *out, struct pi_err *err)
     enum pi_code rc = PI_OK;
     struct pi_hardware hw = {0};
     struct pi_pool *pool = NULL;
-    int n = pi_gpu_count();
+    const int n = pi_gpu_count();
 
-    PI_TRY(pi_pool_create(0, &pool, err));
+    PI_TRY(pi_pool_create(n > 0 ? pi_device_threads() : 0, &pool, err));
     hw.cpu.threads = pi_pool_size(pool);
     cpu_name(hw.cpu.name, sizeof(hw.cpu.name));
-    PI_TRY(pi_bandwidth_measure(pool, SECONDS, &hw.cpu.bandwidth, err));
+    PI_TRY(pi_bandwidth_gather(pool, SECONDS, &hw.cpu.bandwidth, err));
     for (int i = 0; i < n && i < PI_MAX_GPUS; i++, hw.n_gpus++)
         PI_TRY(probe_gpu(i, &hw.gpus[i], err));
     *out = hw;

@@ -1,8 +1,9 @@
 /*
  * pi_probe.h - measures the machine at hand for hardware.yaml.
  *
- * The CPU: cores that may be used and what all of them together read per second from memory, best of several passes over buffers larger
- * than the caches, about two seconds. GPUs: what the runtime's GPU interface describes and measures, under two seconds each.
+ * The CPU: what the threads of a run (all usable cores; all but one where there is a GPU, as pi-run has it) read per second as sparse
+ * decoding does: rows of 8 KB, one in ten, from buffers larger than the caches; best of many short passes, about two seconds. GPUs: what the runtime's
+ * GPU interface describes and measures, the hand-over by handing over, the context by making one; some three seconds each.
  */
 #ifndef PI_PROBE_H
 #define PI_PROBE_H

@@ -16,3 +16,12 @@ pi_cli_tests += tests/cli/place.sh
 pi_unit_tests += tests/t_estimate
 tests_t_estimate_SOURCES = tests/t_estimate.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
 tests_t_estimate_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_gpu_context
+tests_t_gpu_context_SOURCES = tests/t_gpu_context.c tests/tap.h
+tests_t_gpu_context_LDADD   = $(PI_RUNTIME_LIBS)
+if HAVE_CXX
+pi_unit_tests += tests/t_gpu_context_emu
+tests_t_gpu_context_emu_SOURCES = tests/t_gpu_context.c tests/tap.h
+tests_t_gpu_context_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
+endif
