@@ -36,12 +36,16 @@ PI_CU_SOURCES = \
 	runtime/cuda/pi_gpu.cu \
 	runtime/cuda/pi_gpu_blas.cu \
 	runtime/cuda/pi_gpu_stream.cu \
-	runtime/cuda/pi_k_prompt.cu \
-	runtime/cuda/pi_k_prompt_attn.cu \
+	runtime/cuda/pi_k_attn.cu \
 	runtime/cuda/pi_k_down.cu \
 	runtime/cuda/pi_k_ffn.cu \
 	runtime/cuda/pi_k_handover.cu \
-	runtime/cuda/pi_k_set.cu
+	runtime/cuda/pi_k_mat.cu \
+	runtime/cuda/pi_k_misc.cu \
+	runtime/cuda/pi_k_prompt.cu \
+	runtime/cuda/pi_k_prompt_attn.cu \
+	runtime/cuda/pi_k_set.cu \
+	runtime/cuda/pi_k_topk.cu
 PI_GPU_C_SOURCES = \
 	runtime/pi_dev_model.c \
 	runtime/pi_dev_pack.c \
@@ -53,8 +57,9 @@ PI_GPU_C_SOURCES = \
 libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_cuda_port.cuh \
 	runtime/cuda/pi_k_dot.cuh \
-	runtime/cuda/pi_k_prompt.h \
 	runtime/cuda/pi_k_ffn.cuh \
+	runtime/cuda/pi_k_mat.cuh \
+	runtime/cuda/pi_k_prompt.h \
 	runtime/cuda/pi_kernels.h \
 	runtime/pi_dev_model.h \
 	runtime/pi_gpu_prompt.h runtime/pi_gpu_prompt_int.h
