@@ -57,7 +57,8 @@ PI_RUNTIME_EMU_LIBS = $(PI_EMU_LDFLAGS) tests/emu/pi_emu.o libpi_runtime.a $(PI_
 
 pi_emu_flags = $(DEFS) -DPI_CUDA_EMU $(DEFAULT_INCLUDES) $(INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) -ffp-contract=off
 # Kernels read packed halves through pointers of other types, which device compilers allow.
-pi_emu_cxxflags = $(pi_emu_flags) -fno-strict-aliasing -std=gnu++17 -Wall -Wno-unknown-pragmas $(PI_WERROR) $(PI_SAN_FLAGS) $(CXXFLAGS)
+pi_emu_cxxflags = $(pi_emu_flags) -fno-strict-aliasing -std=gnu++17 -Wall -Wno-unknown-pragmas $(PI_WERROR) $(PI_SAN_FLAGS) \
+                  $(PI_EMU_CXXFLAGS) $(CXXFLAGS)
 pi_emu_deps = -MMD -MP -MT $@ -MF $(@D)/$(DEPDIR)/$(*F).emu.Cud
 pi_v_cxx   = $(pi_v_cxx_@AM_V@)
 pi_v_cxx_  = $(pi_v_cxx_@AM_DEFAULT_V@)

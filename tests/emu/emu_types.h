@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 struct dim3 {
     unsigned x, y, z;
@@ -76,6 +79,12 @@ template <typename To, typename From> static inline To emu_bits(From v)
 
 /* ---- half: 1 sign, 5 exponent, 10 mantissa bits ---- */
 
+#ifdef __F16C__
+static inline float emu_half_to_float(uint16_t h)
+{
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
+#else
 static inline float emu_half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu, u;
@@ -88,6 +97,7 @@ static inline float emu_half_to_float(uint16_t h)
         u = emu_bits<uint32_t>((float)rest * 0x1p-24f);
     return emu_bits<float>(u | sign);
 }
+#endif
 
 /* Round to nearest, ties to even; every NaN becomes 0x7fff, as on the device. */
 static inline uint16_t emu_float_to_half(float f)
