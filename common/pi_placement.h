@@ -28,11 +28,13 @@ enum pi_mode {
 const char *pi_mode_name(enum pi_mode mode);
 
 struct pi_place_layer {
-    uint32_t *order;                 /* (n_ff) neuron ids, hottest first; owned by the placement */
-    uint32_t n_hot;                  /* the first n_hot of order live on hot_unit */
-    uint8_t hot_unit;                /* 1..n; meaningless when n_hot is 0 */
-    uint8_t attn_unit;               /* where attention's weights and this layer's KV cache live */
-    enum pi_mode mode_cpu, mode_gpu; /* per unit, by expected time */
+    uint32_t *order;   /* (n_ff) neuron ids, hottest first; owned by the placement */
+    uint32_t n_hot;    /* the first n_hot of order live on hot_unit */
+    uint8_t hot_unit;  /* 1..n; meaningless when n_hot is 0 */
+    uint8_t attn_unit; /* where attention's weights and this layer's KV cache live */
+    /* Per unit, by expected time. PREDICTED: the run may predict the unit's neurons; else it does not, and has no memory for it: exact where the activation has zeros,
+     * unless the run as a whole is dense. DENSE is for placements that are made for such runs. */
+    enum pi_mode mode_cpu, mode_gpu;
 };
 
 struct pi_placement {

@@ -380,6 +380,27 @@ static void test_batch(struct world *w, uint64_t least)
     pi_plan_free(&p);
 }
 
+/* Placements for runs without predictors: no bytes for them, all of it for weights; dense ones without a profile too. */
+static void test_modes(struct world *w, uint64_t least)
+{
+    for (int mode = PI_MODE_DENSE; mode <= PI_MODE_PREDICTED; mode++) {
+        struct pi_plan_input in = input(w, least + 60000, PI_OBJECTIVE_LATENCY, true);
+        struct pi_plan p = {0};
+        int other = 0;
+
+        in.mode = (enum pi_mode)mode;
+        in.profile = mode == PI_MODE_DENSE ? NULL : &w->counts;
+        PASSES(pi_plan_make(&in, &p, &w->e), w->e);
+        OK(p.vram.weights > 40000 && p.vram_bytes <= in.budget);
+        EQ(p.vram.predictors > 0, mode == PI_MODE_PREDICTED);
+        for (int l = 0; l < N_LAYER; l++)
+            other += p.place.layers[l].mode_cpu != in.mode || p.place.layers[l].mode_gpu != in.mode;
+        if (mode != PI_MODE_PREDICTED)
+            EQ(other, 0);
+        pi_plan_free(&p);
+    }
+}
+
 int main(void)
 {
     struct world world, *w = &world;
@@ -397,6 +418,7 @@ int main(void)
     test_everything(w, least, &w->counts);
     test_everything(w, least, &w->sampled);
     test_batch(w, least);
+    test_modes(w, least);
     pi_profile_free(&w->counts);
     pi_profile_free(&w->sampled);
     pi_predictor_free(&w->pred);

@@ -31,6 +31,14 @@ fails 6 'smallest that works is --vram-budget [0-9]+K; 0G' 'too small a budget f
 least=$(sed -n 's/.*smallest that works is --vram-budget \([0-9]*K\);.*/\1/p' err)
 works 'the smallest that works does' pi-place "$silu" --vram-budget "$least" --hardware small.yaml -q
 fails 6 "smallest that works is --vram-budget $least;" 'a little less does not' pi-place "$silu" --vram-budget $((${least%K} - 1))K --hardware small.yaml
+fails 5 'mode predicted needs a predictor.*pi-train-predictor' 'predicted without a predictor' pi-place "$m" --vram-budget 8G --hardware "$hw" --mode predicted
+sed 's/^    context_bytes: .*/    context_bytes: 0/' "$hw" >none.yaml
+fails 6 'smallest that works' 'less than buffers take' pi-place "$m" --vram-budget 1K --hardware none.yaml
+least=$(sed -n 's/.*smallest that works is --vram-budget \([0-9]*\)K.*/\1/p' err)
+fails 5 'pi-profile' 'a part of a sparse model without a profile' pi-place "$m" --vram-budget $((least + 512))K --hardware none.yaml
+works 'all neurons are equal in dense mode' pi-place "$m" --vram-budget $((least + 512))K --hardware none.yaml --mode dense -q -o dense.gguf
+works 'and it runs' pi-run -q -m "$m" --placement dense.gguf --device cpu+cpu --mode dense -p x -n 2
+rm -f dense.gguf
 make_artifact placement "$m" other.gguf 0.5
 fails 5 'placement' 'a placement for a profile' pi-place "$m" --vram-budget 8G --hardware "$hw" --profile other.gguf
 [ ! -e "$p" ]
