@@ -54,8 +54,14 @@ static enum pi_code scorer_init(struct scorer *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
-    PI_ALLOC_ALIGNED(c->x, (size_t)CHUNK * c->net->d, err);
-    PI_ALLOC_ALIGNED(c->hidden, (size_t)CHUNK * c->net->r, err);
+    if (c->s->gpu != NULL) {
+        const struct pi_gpu_net net = pi_net_for_gpu(c->net);
+
+        PI_TRY(pi_gpu_fit_net(c->s->gpu, &net, err));
+    } else {
+        PI_ALLOC_ALIGNED(c->x, (size_t)CHUNK * c->net->d, err);
+        PI_ALLOC_ALIGNED(c->hidden, (size_t)CHUNK * c->net->r, err);
+    }
     PI_ALLOC_ALIGNED(c->z, (size_t)CHUNK * c->net->n_ff, err);
 out:
     return rc;
@@ -68,17 +74,20 @@ static void scorer_free(struct scorer *c)
     free(c->z);
 }
 
-/* Scores samples [at, at + result) of the part; 0 at its end. */
-static uint32_t score_chunk(struct scorer *c, uint32_t at)
+/* Scores the next samples of the part, [at, at + *n_out). */
+static enum pi_code score_chunk(struct scorer *c, uint32_t at, uint32_t *n_out, struct pi_err *err)
 {
     const uint32_t left = c->s->n_part[c->part] - at, n = left < CHUNK ? left : CHUNK;
     const size_t d = c->net->d;
 
+    *n_out = n;
+    if (c->s->gpu != NULL)
+        return pi_gpu_fit_score(c->s->gpu, c->s->part[c->part] + at, n, c->z, err);
     for (uint32_t t = 0; t < n; t++)
         memcpy(c->x + t * d, c->s->x + c->s->part[c->part][at + t] * d, d * sizeof(float));
     if (n > 0)
         pi_net_score(c->net, c->pool, c->x, n, c->hidden, c->z, c->net->n_ff);
-    return n;
+    return PI_OK;
 }
 
 /* ---- counting ---- */
@@ -182,13 +191,15 @@ enum pi_code pi_calibrate_count(const struct pi_net *net, const struct pi_trains
 
     PI_ALLOC(block, n_blocks, err);
     PI_TRY(scorer_init(&c, err));
-    for (uint32_t at = 0; (n_tok = score_chunk(&c, at)) > 0; at += n_tok)
+    for (uint32_t at = 0; at < s->n_part[part]; at += n_tok) {
+        PI_TRY(score_chunk(&c, at, &n_tok, err));
         for (uint32_t t = 0; t < n_tok; t++) {
             const uint32_t i = s->part[part][at + t];
 
             count_token(&c, c.z + (size_t)t * net->n_ff, s->mask + i * s->mask_bytes, threshold, n,
                         &block[s->block[i]]);
         }
+    }
     for (uint32_t b = 0; b < n_blocks; b++) {
         sum_places(&block[b], n);
         add_tally(&total, &block[b], n);
@@ -240,12 +251,14 @@ enum pi_code pi_calibrate_thresholds(const struct pi_net *net, const struct pi_t
     uint32_t n_tok;
 
     PI_TRY(scorer_init(&c, err));
-    for (uint32_t at = 0; (n_tok = score_chunk(&c, at)) > 0; at += n_tok)
+    for (uint32_t at = 0; at < s->n_part[part]; at += n_tok) {
+        PI_TRY(score_chunk(&c, at, &n_tok, err));
         for (uint32_t t = 0; t < n_tok; t++) {
             PI_TRY(pi_grow_array(&v, &cap, n_v + net->n_ff, sizeof(*v), err));
             gather_token(&c, c.z + (size_t)t * net->n_ff,
                          s->mask + s->part[part][at + t] * s->mask_bytes, v, &n_v);
         }
+    }
     pick_thresholds(v, n_v, recall, n, out);
 out:
     scorer_free(&c);

@@ -171,6 +171,20 @@ out:
     return rc;
 }
 
+/* Scores of the chunk's tokens to j->z. */
+static enum pi_code score(const struct measure_job *j, const struct pi_trainset *s,
+                          struct pi_pool *pool, struct pi_err *err)
+{
+    const size_t d = j->m->d;
+
+    if (s->gpu != NULL)
+        return pi_gpu_fit_score(s->gpu, j->m->sample + j->at, j->n_tok, j->z, err);
+    for (uint32_t t = 0; t < j->n_tok; t++)
+        memcpy(j->x + t * d, s->x + j->m->sample[j->at + t] * d, d * sizeof(*j->x));
+    pi_net_score(j->net, pool, j->x, j->n_tok, j->hidden, j->z, j->net->n_ff);
+    return PI_OK;
+}
+
 enum pi_code pi_damage_measure(const struct pi_damage *m, const struct pi_net *net,
                                const struct pi_trainset *s, struct pi_pool *pool,
                                const float *threshold, uint32_t n, double *out, struct pi_err *err)
@@ -178,13 +192,15 @@ enum pi_code pi_damage_measure(const struct pi_damage *m, const struct pi_net *n
     enum pi_code rc = PI_OK;
     struct measure_job j = {.m = m, .net = net, .threshold = threshold, .n_thresholds = n};
 
+    if (s->gpu != NULL) {
+        const struct pi_gpu_net on_gpu = pi_net_for_gpu(net);
+
+        PI_TRY(pi_gpu_fit_net(s->gpu, &on_gpu, err));
+    }
     PI_TRY(measure_init(&j, pi_pool_size(pool), err));
     for (j.at = 0; j.at < m->n; j.at += j.n_tok) {
         j.n_tok = m->n - j.at < CHUNK ? m->n - j.at : CHUNK;
-        for (uint32_t t = 0; t < j.n_tok; t++)
-            memcpy(j.x + (size_t)t * m->d, s->x + (size_t)m->sample[j.at + t] * m->d,
-                   m->d * sizeof(*j.x));
-        pi_net_score(net, pool, j.x, j.n_tok, j.hidden, j.z, net->n_ff);
+        PI_TRY(score(&j, s, pool, err));
         pi_pool_run(pool, measure_tokens, &j);
     }
     for (uint32_t k = 0; k < n; k++) {

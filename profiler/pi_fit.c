@@ -131,16 +131,20 @@ struct tensor {
     float scale; /* root mean square at the start: the unit of the step size */
 };
 
-static enum pi_code tensor_init(struct tensor *t, float *w, size_t n, struct pi_err *err)
+/* on_gpu: gradient and moments are elsewhere. */
+static enum pi_code tensor_init(struct tensor *t, float *w, size_t n, bool on_gpu,
+                                struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     double sum = 0;
 
     t->w = w;
     t->n = n;
-    PI_ALLOC_ALIGNED(t->g, n, err);
-    PI_ALLOC_ALIGNED(t->m, n, err);
-    PI_ALLOC_ALIGNED(t->v, n, err);
+    if (!on_gpu) {
+        PI_ALLOC_ALIGNED(t->g, n, err);
+        PI_ALLOC_ALIGNED(t->m, n, err);
+        PI_ALLOC_ALIGNED(t->v, n, err);
+    }
     for (size_t i = 0; i < n; i++)
         sum += (double)w[i] * (double)w[i];
     t->scale = (float)sqrt(sum / (double)n) + 1e-8f;
@@ -188,12 +192,13 @@ struct fit {
     const struct pi_labels *l;
     struct pi_pool *pool;
     const struct pi_fit_options *o;
-    struct tensor t[N_TENSORS];
+    struct tensor t[N_TENSORS];       /* on a GPU: sizes and scales alone */
     float *x, *hidden, *d_hidden, *z; /* (CHUNK, d), (CHUNK, r) twice, (CHUNK, ldz) */
     size_t ldz;                       /* n_ff rounded up to 8 */
     const uint8_t **code;             /* (CHUNK) */
     uint32_t *order, at; /* a permutation of [0, n_part), and where the next batch begins */
     uint32_t n;          /* tokens of the current chunk */
+    uint32_t *batch;     /* on a GPU: (o->batch) samples of a step, numbers within the part */
     struct pi_random random;
 };
 
@@ -202,17 +207,22 @@ static enum pi_code fit_init(struct fit *f, struct pi_err *err)
     enum pi_code rc = PI_OK;
     const struct pi_net *net = f->net;
     const size_t d = net->d, r = net->r, n_ff = net->n_ff;
+    const bool on_gpu = f->s->gpu != NULL;
 
     f->ldz = (n_ff + 7) / 8 * 8;
     f->random.state = f->o->seed;
-    PI_TRY(tensor_init(&f->t[FC1], net->fc1, r * d, err));
-    PI_TRY(tensor_init(&f->t[FC2], net->fc2, r * n_ff, err));
-    PI_TRY(tensor_init(&f->t[BIAS], net->bias, f->ldz, err));
-    PI_ALLOC_ALIGNED(f->x, CHUNK * d, err);
-    PI_ALLOC_ALIGNED(f->hidden, CHUNK * r, err);
-    PI_ALLOC_ALIGNED(f->d_hidden, CHUNK * r, err);
-    PI_ALLOC_ALIGNED(f->z, CHUNK * f->ldz, err);
-    PI_ALLOC(f->code, CHUNK, err);
+    PI_TRY(tensor_init(&f->t[FC1], net->fc1, r * d, on_gpu, err));
+    PI_TRY(tensor_init(&f->t[FC2], net->fc2, r * n_ff, on_gpu, err));
+    PI_TRY(tensor_init(&f->t[BIAS], net->bias, f->ldz, on_gpu, err));
+    if (on_gpu) {
+        PI_ALLOC(f->batch, f->o->batch, err);
+    } else {
+        PI_ALLOC_ALIGNED(f->x, CHUNK * d, err);
+        PI_ALLOC_ALIGNED(f->hidden, CHUNK * r, err);
+        PI_ALLOC_ALIGNED(f->d_hidden, CHUNK * r, err);
+        PI_ALLOC_ALIGNED(f->z, CHUNK * f->ldz, err);
+        PI_ALLOC(f->code, CHUNK, err);
+    }
     PI_ALLOC(f->order, f->s->n_part[PI_PART_TRAIN], err);
     for (uint32_t i = 0; i < f->s->n_part[PI_PART_TRAIN]; i++)
         f->order[i] = i;
@@ -231,26 +241,32 @@ static void fit_free(struct fit *f)
     free(f->z);
     free(f->code);
     free(f->order);
+    free(f->batch);
 }
 
-/* The next n samples of the permutation; a new one when it is used up. */
-static void gather(struct fit *f, uint32_t n)
+/* The next sample of the permutation; a new one is drawn when it is used up. */
+static uint32_t next_sample(struct fit *f)
 {
     const uint32_t total = f->s->n_part[PI_PART_TRAIN];
+
+    for (uint32_t k = total - 1; f->at >= total && k > 0; k--) {
+        const uint32_t j = (uint32_t)pi_random_below(&f->random, k + UINT64_C(1));
+        const uint32_t swap = f->order[k];
+
+        f->order[k] = f->order[j];
+        f->order[j] = swap;
+    }
+    f->at = f->at >= total ? 0 : f->at;
+    return f->order[f->at++];
+}
+
+static void gather(struct fit *f, uint32_t n)
+{
     const size_t d = f->net->d;
 
     for (uint32_t t = 0; t < n; t++) {
-        uint32_t i;
+        const uint32_t i = next_sample(f);
 
-        for (uint32_t k = total - 1; f->at >= total && k > 0; k--) {
-            const uint32_t j = (uint32_t)pi_random_below(&f->random, k + UINT64_C(1));
-            const uint32_t swap = f->order[k];
-
-            f->order[k] = f->order[j];
-            f->order[j] = swap;
-        }
-        f->at = f->at >= total ? 0 : f->at;
-        i = f->order[f->at++];
         memcpy(f->x + t * d, f->s->x + f->s->part[PI_PART_TRAIN][i] * d, d * sizeof(*f->x));
         f->code[t] = f->l->code + i * f->l->ld;
     }
@@ -286,13 +302,28 @@ static void add_chunk(struct fit *f, float beta)
     pi_blas_gemm(p, true, false, r, d, n, 1.0f, f->d_hidden, r, f->x, d, beta, f->t[FC1].g, d);
 }
 
-static void step(struct fit *f, uint32_t number)
+/* What a step's number makes of the step sizes: rate (N_TENSORS), and Adam's corrections. */
+struct pace {
+    float rate[N_TENSORS], c1, c2;
+};
+
+static struct pace pace_of(const struct fit *f, uint32_t number)
 {
     const float rate = f->o->rate > 0.0f ? f->o->rate : PI_FIT_RATE;
     const double warm = fmin(1.0, (number + 1.0) * 10.0 / f->o->steps);
     const double cool = 0.5 * (1.0 + cos(M_PI * number / f->o->steps));
-    struct adam_job j = {.c1 = 1.0f / (1.0f - powf(BETA1, (float)number + 1.0f)),
-                         .c2 = 1.0f / (1.0f - powf(BETA2, (float)number + 1.0f))};
+    struct pace p = {.c1 = 1.0f / (1.0f - powf(BETA1, (float)number + 1.0f)),
+                     .c2 = 1.0f / (1.0f - powf(BETA2, (float)number + 1.0f))};
+
+    for (int i = 0; i < N_TENSORS; i++)
+        p.rate[i] = (float)(warm * cool) * rate * f->t[i].scale;
+    return p;
+}
+
+static void step(struct fit *f, uint32_t number)
+{
+    const struct pace p = pace_of(f, number);
+    struct adam_job j = {.c1 = p.c1, .c2 = p.c2};
 
     memset(f->t[BIAS].g, 0, f->t[BIAS].n * sizeof(float));
     for (uint32_t done = 0; done < f->o->batch; done += f->n) {
@@ -301,11 +332,53 @@ static void step(struct fit *f, uint32_t number)
     }
     for (int i = 0; i < N_TENSORS; i++) {
         j.t = &f->t[i];
-        j.rate = (float)(warm * cool) * rate * f->t[i].scale;
+        j.rate = p.rate[i];
         pi_pool_for(f->pool, f->t[i].n, 4096, adam_range, &j);
     }
     /* what lies behind the last neuron got a gradient too */
     memset(f->net->bias + f->net->n_ff, 0, (f->ldz - f->net->n_ff) * sizeof(float));
+}
+
+/* The same samples in the same order, all products and sums on the GPU. */
+static enum pi_code fit_on_gpu(struct fit *f, struct pi_err *err)
+{
+    const struct pi_gpu_net net = pi_net_for_gpu(f->net);
+    const struct pi_gpu_fit_task t = {.code = f->l->code,
+                                      .ld = f->l->ld,
+                                      .scale = f->l->scale,
+                                      .rows = f->s->part[PI_PART_TRAIN],
+                                      .n_rows = f->s->n_part[PI_PART_TRAIN],
+                                      .batch = f->o->batch,
+                                      .beta1 = BETA1,
+                                      .beta2 = BETA2,
+                                      .epsilon = EPSILON};
+    enum pi_code rc;
+
+    PI_TRY(pi_gpu_fit_net(f->s->gpu, &net, err));
+    PI_TRY(pi_gpu_fit_begin(f->s->gpu, &t, err));
+    for (uint32_t i = 0; i < f->o->steps; i++) {
+        const struct pace p = pace_of(f, i);
+
+        PI_TRY(pi_interrupt_check(err));
+        for (uint32_t k = 0; k < f->o->batch; k++)
+            f->batch[k] = next_sample(f);
+        PI_TRY(pi_gpu_fit_step(f->s->gpu, f->batch, p.rate, p.c1, p.c2, err));
+    }
+    PI_TRY(pi_gpu_fit_end(f->s->gpu, &net, err));
+out:
+    return rc;
+}
+
+static enum pi_code fit_on_cpu(struct fit *f, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    for (uint32_t i = 0; i < f->o->steps; i++) {
+        PI_TRY(pi_interrupt_check(err));
+        step(f, i);
+    }
+out:
+    return rc;
 }
 
 enum pi_code pi_fit(struct pi_net *net, const struct pi_trainset *s, const struct pi_labels *l,
@@ -315,10 +388,7 @@ enum pi_code pi_fit(struct pi_net *net, const struct pi_trainset *s, const struc
     struct fit f = {.net = net, .s = s, .l = l, .pool = pool, .o = o};
 
     PI_TRY(fit_init(&f, err));
-    for (uint32_t i = 0; i < o->steps; i++) {
-        PI_TRY(pi_interrupt_check(err));
-        step(&f, i);
-    }
+    PI_TRY(s->gpu != NULL ? fit_on_gpu(&f, err) : fit_on_cpu(&f, err));
 out:
     fit_free(&f);
     return rc;

@@ -119,6 +119,11 @@ static void centred(const struct pi_trainset *s, const float *x, const float *me
     }
 }
 
+static enum pi_gpu_fit_side side_of(const struct pi_trainset *s, const float *x)
+{
+    return x == s->x ? PI_GPU_FIT_X : PI_GPU_FIT_BLOCK;
+}
+
 /* out (d, d) = mean over the training part of (a - mean_a) (b - mean_b)^T */
 static enum pi_code covariance(const struct pi_trainset *s, struct pi_pool *pool, const float *a,
                                const float *mean_a, const float *b, const float *mean_b, float *out,
@@ -128,6 +133,9 @@ static enum pi_code covariance(const struct pi_trainset *s, struct pi_pool *pool
     const uint32_t n = s->n_part[PI_PART_TRAIN], d = s->d;
     float *rows_a = NULL, *rows_b = NULL;
 
+    if (s->gpu != NULL)
+        return pi_gpu_fit_covariance(s->gpu, side_of(s, a), mean_a, side_of(s, b), mean_b,
+                                     s->part[PI_PART_TRAIN], n, out, err);
     PI_ALLOC(rows_a, (size_t)SCORE_CHUNK * d, err);
     PI_ALLOC(rows_b, (size_t)SCORE_CHUNK * d, err);
     for (uint32_t i = 0; i < n; i += SCORE_CHUNK) {
@@ -239,6 +247,17 @@ static void unexplained(const struct svd_job *j, const float *wc, struct pi_svd 
     }
 }
 
+/* c (m, n) = op(a) op(b), rows without gaps. */
+static enum pi_code product(const struct svd_job *j, bool ta, bool tb, size_t m, size_t n, size_t k,
+                            const float *a, const float *b, float *c, struct pi_err *err)
+{
+    if (j->s->gpu != NULL)
+        return pi_gpu_fit_product(j->s->gpu, ta, tb, (uint32_t)m, (uint32_t)n, (uint32_t)k, a, b, c,
+                                  err);
+    pi_blas_gemm(j->pool, ta, tb, m, n, k, 1.0f, a, ta ? m : k, b, tb ? k : n, 0.0f, c, n);
+    return PI_OK;
+}
+
 static enum pi_code guess_block(const struct svd_job *j, struct pi_svd *v, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -251,9 +270,9 @@ static enum pi_code guess_block(const struct svd_job *j, struct pi_svd *v, struc
     /* X L^T = E[y x^T], solved from the right */
     cblas_strsm(CblasRowMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (int)d, (int)d,
                 1.0f, j->root, (int)d, j->other, (int)d);
-    pi_blas_gemm(j->pool, false, false, n_ff, d, d, 1.0f, j->gate, d, j->other, d, 0.0f, j->wl, d);
+    PI_TRY(product(j, false, false, n_ff, d, d, j->gate, j->other, j->wl, err));
     PI_TRY(covariance(s, j->pool, s->block_x, j->mean_y, s->block_x, j->mean_y, j->other, err));
-    pi_blas_gemm(j->pool, false, false, n_ff, d, d, 1.0f, j->gate, d, j->other, d, 0.0f, wc, d);
+    PI_TRY(product(j, false, false, n_ff, d, d, j->gate, j->other, wc, err));
     unexplained(j, wc, v);
 out:
     free(wc);
@@ -274,11 +293,10 @@ static enum pi_code decompose(const struct svd_job *j, struct pi_svd *v, struct 
     if (s->block_x != NULL)
         PI_TRY(guess_block(j, v, err));
     else
-        pi_blas_gemm(j->pool, false, false, n_ff, d, d, 1.0f, j->gate, d, j->root, d, 0.0f, j->wl,
-                     d);
-    pi_blas_gemm(j->pool, true, false, d, d, n_ff, 1.0f, j->wl, d, j->wl, d, 0.0f, v->fc1, d);
+        PI_TRY(product(j, false, false, n_ff, d, d, j->gate, j->root, j->wl, err));
+    PI_TRY(product(j, true, false, d, d, n_ff, j->wl, j->wl, v->fc1, err));
     PI_TRY(eigen(v->fc1, v->d, v->value, err));
-    pi_blas_gemm(j->pool, false, true, n_ff, d, d, 1.0f, j->wl, d, v->fc1, d, 0.0f, v->fc2, d);
+    PI_TRY(product(j, false, true, n_ff, d, d, j->wl, v->fc1, v->fc2, err));
     /* fc1 L = V^T, solved from the right */
     cblas_strsm(CblasRowMajor, CblasRight, CblasLower, CblasNoTrans, CblasNonUnit, (int)d, (int)d,
                 1.0f, j->root, (int)d, v->fc1, (int)d);

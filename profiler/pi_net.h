@@ -30,6 +30,18 @@ enum pi_code pi_net_alloc(struct pi_net *net, uint32_t d, uint32_t n_ff, uint32_
                           struct pi_err *err) PI_MUST_CHECK;
 void pi_net_free(struct pi_net *net); /* accepts a zeroed one */
 
+/* The same as the GPU side knows it; borrowed. */
+static inline struct pi_gpu_net pi_net_for_gpu(const struct pi_net *net)
+{
+    return (struct pi_gpu_net){.d = net->d,
+                               .n_ff = net->n_ff,
+                               .r = net->r,
+                               .relu = net->relu,
+                               .fc1 = net->fc1,
+                               .fc2 = net->fc2,
+                               .bias = net->bias};
+}
+
 /* Scores of n inputs: z (n, ldz). hidden: scratch (n, r). */
 void pi_net_score(const struct pi_net *net, struct pi_pool *pool, const float *x, uint32_t n,
                   float *hidden, float *z, size_t ldz);

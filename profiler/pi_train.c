@@ -453,11 +453,13 @@ static enum pi_code train_one(const struct pi_model *m, const struct pi_profile 
                                    .seed = o->seed + layer};
 
     PI_TRY(pi_trainset_load(p, m, layer, o->look_ahead, pool, &s, err));
+    PI_TRY(pi_trainset_use_gpu(&s, o->gpu, err));
     PI_TRY(load_block(m, layer, &w, &in.block, err));
     PI_TRY(pi_train_layer(&s, &in, o, pool, out, err));
     if (o->compare && layer > 0 && out->width > 0) {
         pi_trainset_free(&s);
         PI_TRY(pi_trainset_load(p, m, layer, !o->look_ahead, pool, &s, err));
+        PI_TRY(pi_trainset_use_gpu(&s, o->gpu, err));
         PI_TRY(pi_train_brief(&s, &in, o, pool, out->width, &out->other, err));
         out->compared = true;
     }

@@ -33,6 +33,7 @@ struct pi_train_options {
     bool relu;         /* between the two layers */
     bool
         look_ahead; /* layers from the second on see the layer before's attention output, else what their block sees */
+    struct pi_gpu_fit *gpu; /* that products run on; borrowed; NULL: the CPU */
     bool
         compare; /* also train each briefly on what it does not see, at the same width, to report it */
 };

@@ -106,6 +106,11 @@ static size_t other_rows(struct pi_train_run_options *o, struct pi_opt *t)
          .min = 1,
          .max = 1024,
          .help = "default: the physical cores that may be used"},
+        {.name = "device",
+         .kind = PI_OPT_STRING,
+         .dest = &o->device_text,
+         .arg = "cpu|gpu|gpu:N",
+         .help = "where products are computed; default cpu"},
         {.name = "output",
          .letter = 'o',
          .kind = PI_OPT_STRING,
@@ -140,6 +145,9 @@ enum pi_code pi_train_options_parse(int argc, char **argv, struct pi_train_run_o
     prog.opts = rows;
     rc = pi_opt_parse(&prog, argc, argv, operands, &o->common, err);
     if (rc != PI_OK || o->common.help || o->common.version)
+        return rc;
+    rc = pi_device_parse(o->device_text, false, &o->device, err);
+    if (rc != PI_OK)
         return rc;
     o->model = operands[0];
     if (o->model == NULL)
@@ -313,17 +321,19 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
     enum pi_code rc = PI_OK;
     const double t = pi_now();
     struct pi_trained_layer *l = NULL;
-    const struct pi_train_options to = {.recall = (double)o->recall,
-                                        .max_params = (double)o->max_params,
-                                        .max_damage = (double)o->max_damage,
-                                        .steps = o->steps,
-                                        .seed = o->seed,
-                                        .relu = o->relu,
-                                        .look_ahead = o->look_ahead,
-                                        .compare = o->common.verbose,
-                                        .type = o->type_given ? types[o->type]
-                                                              : pi_train_default_type(m)};
+    struct pi_train_options to = {.recall = (double)o->recall,
+                                  .max_params = (double)o->max_params,
+                                  .max_damage = (double)o->max_damage,
+                                  .steps = o->steps,
+                                  .seed = o->seed,
+                                  .relu = o->relu,
+                                  .look_ahead = o->look_ahead,
+                                  .compare = o->common.verbose,
+                                  .type =
+                                      o->type_given ? types[o->type] : pi_train_default_type(m)};
 
+    if (o->device.kind == PI_DEVICE_GPU)
+        PI_TRY(pi_gpu_fit_create(o->device.gpu, &to.gpu, err));
     PI_ALLOC(l, m->shape.n_layer, err);
     PI_TRY(pi_train_model(m, p, &to, pool, pi_progress_wanted(o->common.quiet), l, err));
     PI_TRY(pi_interrupt_check(err));
@@ -350,6 +360,7 @@ out:
     for (uint32_t i = 0; l != NULL && i < m->shape.n_layer; i++)
         pi_trained_layer_free(&l[i]);
     free(l);
+    pi_gpu_fit_destroy(to.gpu);
     return rc;
 }
 
@@ -363,6 +374,7 @@ enum pi_code pi_train_run(const struct pi_train_run_options *o, struct pi_err *e
 
     pi_interrupt_install();
     PI_TRY(pi_blas_init(err));
+    PI_TRY(pi_device_check(&o->device, err));
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
     if (!pi_activation_has_zeros(m.shape.act))
         PI_FAIL(err, PI_E_UNSUPPORTED,

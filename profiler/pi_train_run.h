@@ -6,6 +6,7 @@
 
 #include "common/pi_err.h"
 #include "common/pi_opt.h"
+#include "runtime/pi_device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +18,8 @@ struct pi_train_run_options {
     uint64_t seed;
     int type; /* index into f16|q8_0|f32 */
     bool type_given, relu, look_ahead, json;
+    const char *device_text;
+    struct pi_device device; /* parsed from device_text */
     struct pi_common_opts common;
 };
 

@@ -181,3 +181,9 @@ double pi_trainset_density(const struct pi_trainset *s, enum pi_part part)
     }
     return (double)n / ((double)s->n_part[part] * s->n_ff);
 }
+
+enum pi_code pi_trainset_use_gpu(struct pi_trainset *s, struct pi_gpu_fit *gpu, struct pi_err *err)
+{
+    s->gpu = gpu;
+    return gpu != NULL ? pi_gpu_fit_samples(gpu, s->x, s->block_x, s->n, s->d, err) : PI_OK;
+}

@@ -11,6 +11,7 @@
 #include "common/pi_err.h"
 #include "common/pi_pool.h"
 #include "common/pi_profile.h"
+#include "runtime/pi_gpu_fit.h"
 #include "runtime/pi_model.h"
 
 #include <stdbool.h>
@@ -36,6 +37,8 @@ struct pi_trainset {
     uint32_t *block;        /* (n) number of the sample's block; owned */
     float *residual;        /* (n_part[PI_PART_CALIBRATE], d) before the norm; owned, or NULL */
     uint32_t *residual_row; /* (n) row of residual for samples of that part; owned */
+    struct pi_gpu_fit
+        *gpu; /* has x and block_x too, and does what products there are; borrowed, or NULL */
 };
 
 /* Takes x (n, d) and mask over, whatever happens; position (n) ascending is borrowed. PI_E_RANGE where a part would stay empty: too few samples. */
@@ -53,6 +56,10 @@ enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model 
                               bool look_ahead, struct pi_pool *pool, struct pi_trainset *out,
                               struct pi_err *err) PI_MUST_CHECK;
 void pi_trainset_free(struct pi_trainset *s); /* accepts a zeroed one */
+
+/* Hands the products of this layer to a GPU (NULL: nothing is done); x and block_x are copied there. */
+enum pi_code pi_trainset_use_gpu(struct pi_trainset *s, struct pi_gpu_fit *gpu,
+                                 struct pi_err *err) PI_MUST_CHECK;
 
 /* What the block sees: block_x or x. */
 static inline const float *pi_trainset_block_x(const struct pi_trainset *s)

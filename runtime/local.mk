@@ -64,11 +64,16 @@ libpi_runtime_a_SOURCES += \
 	runtime/pi_dev_model.h \
 	runtime/pi_gpu_prompt.h runtime/pi_gpu_prompt_int.h
 
+# Training of predictors.
+PI_CU_SOURCES    += runtime/cuda/pi_k_train.cu
+PI_GPU_C_SOURCES += runtime/pi_gpu_fit.c
+libpi_runtime_a_SOURCES += runtime/cuda/pi_k_train.h runtime/pi_gpu_fit.h
+
 if HAVE_CUDA
 libpi_runtime_a_SOURCES += $(PI_CU_SOURCES) $(PI_GPU_C_SOURCES)
 PI_CU_DEPS = $(foreach f,$(PI_CU_SOURCES),$(dir $(f))$(DEPDIR)/$(basename $(notdir $(f))).Cud)
 else
-libpi_runtime_a_SOURCES += runtime/pi_gpu_none.c
+libpi_runtime_a_SOURCES += runtime/pi_gpu_fit_none.c runtime/pi_gpu_none.c
 endif
 
 bin_PROGRAMS  += pi-run
