@@ -1,5 +1,5 @@
 /*
- * kernel_rig.h - device memory, random weights and double precision for the tests of device kernels of the feed-forward block.
+ * kernel_rig.h - device memory, random weights and double precision for the tests of device kernels.
  */
 #ifndef KERNEL_RIG_H
 #define KERNEL_RIG_H
@@ -248,6 +248,48 @@ static inline void words_all(const uint32_t *want, const uint32_t *got, size_t n
         i++;
     if (!tap_ok(i == n, __FILE__, __LINE__, what))
         printf("# of %zu, [%zu] is %u, should be %u\n", n, i, got[i], want[i]);
+}
+
+/* One check for n sums: all within rel of the root mean square of all of them, since one sum alone may cancel to nothing. */
+static inline void rms_all(const double *want, const float *got, size_t n, double rel,
+                           const char *what)
+{
+    double scale = 0.0, worst = 0.0;
+    size_t at = 0;
+
+    for (size_t i = 0; i < n; i++)
+        scale += want[i] * want[i] / (double)n;
+    scale = sqrt(scale);
+    for (size_t i = 0; i < n && !isnan(worst); i++) {
+        double d = fabs(want[i] - (double)got[i]);
+
+        if (!(d <= worst)) { /* NaN too */
+            worst = d;
+            at = i;
+        }
+    }
+    if (!tap_ok(worst <= rel * scale, __FILE__, __LINE__, what))
+        printf("# worst of %zu: [%zu] is %.9g, should be %.9g; %.3g of the mean size\n", n, at,
+               (double)got[at], want[at], worst / scale);
+}
+
+/* RMSNorm or (layer) LayerNorm of x (n), b NULL without bias; w NULL: x itself. */
+static inline void norm_exact(const float *x, const float *w, const float *b, bool layer, float eps,
+                              uint32_t n, double *out)
+{
+    double mean = 0.0, sq = 0.0;
+
+    for (uint32_t i = 0; i < n && layer; i++)
+        mean += (double)x[i] / n;
+    for (uint32_t i = 0; i < n; i++)
+        sq += ((double)x[i] - mean) * ((double)x[i] - mean) / n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (w == NULL)
+            out[i] = (double)x[i];
+        else
+            out[i] = ((double)x[i] - mean) / sqrt(sq + (double)eps) * (double)w[i] +
+                     (b != NULL ? (double)b[i] : 0.0);
+    }
 }
 
 #endif

@@ -36,6 +36,7 @@ include $(srcdir)/tests/run.mk
 include $(srcdir)/tests/bench.mk
 include $(srcdir)/tests/emu.mk
 include $(srcdir)/tests/kernels_ffn.mk
+include $(srcdir)/tests/kernels_mat.mk
 include $(srcdir)/tests/dev.mk
 include $(srcdir)/tests/gpu_prompt.mk
 
