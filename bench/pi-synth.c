@@ -82,7 +82,7 @@ static enum pi_code parse(struct pi_program *prog, int argc, char **argv, struct
         SHARE("noise", s->noise, 0, 1,
               "share of a pre-activation that no predictor sees; default 0.02"),
         COUNT("rank", s->rank, 8, 65536, "width of the predictor; default 512"),
-        COUNT("samples", s->n_samples, 8, 1024, "tokens sampled for the profile; default 64"),
+        COUNT("samples", s->n_samples, 8, 1024, "tokens sampled for the profile; default 128"),
         {.name = "seed",
          .letter = 's',
          .kind = PI_OPT_U64,
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
                                  .spread = 0.3f,
                                  .noise = 0.02f,
                                  .rank = 512,
-                                 .n_samples = 64,
+                                 .n_samples = 128,
                                  .seed = 1}};
     struct pi_common_opts common;
     struct pi_err err = {0};

@@ -13,7 +13,7 @@ static struct pi_err e;
 static struct pi_gguf_writer *begun(const char *path, const uint64_t *bytes, size_t n)
 {
     struct pi_gguf_writer *w = NULL;
-    char name[16];
+    char name[32];
 
     PASSES(pi_gguf_writer_create(path, &w, &e), e);
     PASSES(pi_gguf_set_u32(w, "a.key", 1, &e), e);
