@@ -5,7 +5,7 @@
 #   --arch llama|opt                    default llama
 #   --type f16|q8_0|q4_0                default f16
 #   --shares '25 50 75 all'             budgets: the CUDA context and so many % of the model's bytes; all: all that the GPU has; 0: the CPU alone
-#   --modes 'dense predicted'           or exact; ratios are to dense, so put it first
+#   --modes 'dense predicted'           or exact; each with a placement of its own; ratios are to dense, so put it first
 #   --parallel '1'                      batches, as in '1 4 8 16 32'
 #   --prompt 128  --steps 64            tokens of a prompt, decode steps; --dense-steps N: of dense runs, default a quarter
 #   --rank 512  --density 0.1  --seed 1
@@ -123,7 +123,7 @@ fi
 bytes=$(wc -c <"$model" | tr -d ' ')
 say "model of $bytes bytes, context of $context"
 
-# place SHARE BATCH: status 1, with the reason in $work/err, where it can not be done
+# place SHARE BATCH MODE: status 1, with the reason in $work/err, where it can not be done
 place() {
     case $1 in
     all) budget=$(awk -v m="$memory" 'BEGIN { printf "%.0f", 0.95 * m / 1024 }') ;;
@@ -131,7 +131,7 @@ place() {
     *) budget=$(awk -v c="$context" -v b="$bytes" -v s="$1" 'BEGIN { printf "%.0f", (c + b * s / 100) / 1024 }') ;;
     esac
     # shellcheck disable=SC2086
-    program pi-place "$model" --vram-budget "${budget}K" --hardware "$hardware" -c $((prompt + most + 4)) --parallel "$2" \
+    program pi-place "$model" --vram-budget "${budget}K" --hardware "$hardware" -c $((prompt + most + 4)) --parallel "$2" --mode "$3" \
         -o "$work/placement.gguf" --json -q $place_opts >"$work/place.json" 2>"$work/err"
 }
 
@@ -148,15 +148,11 @@ echo "synthetic $arch $dims, $type, $bytes bytes, density $density, predictor of
 printf '%-6s %-10s %5s %10s %8s %8s %10s %8s %8s %8s %8s %8s\n' VRAM mode batch tokens/s floor 'x dense' prompt/s 'P99 ms' 'GPU ms' 'CPU ms' 'wait ms' 'hand ms'
 for share in $shares; do
     for batch in $batches; do
-        if ! place "$share" "$batch"; then
-            printf '%-6s %-10s %5s %s\n' "$share" - "$batch" "$(head -n 1 "$work/err")"
-            continue
-        fi
         dense=
         for mode in $modes; do
             n=$steps
             [ "$mode" != dense ] || n=$dense_steps
-            if ! bench "$mode" "$batch" "$n"; then
+            if ! place "$share" "$batch" "$mode" || ! bench "$mode" "$batch" "$n"; then
                 printf '%-6s %-10s %5s %s\n' "$share" "$mode" "$batch" "$(head -n 1 "$work/err")"
                 continue
             fi

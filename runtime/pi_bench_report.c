@@ -48,7 +48,7 @@ static enum pi_code measure(struct pi_loaded *l, const struct pi_run_log *log, s
     struct pi_err why = {0};
 
     m->source = "measured";
-    PI_TRY(pi_bandwidth_measure(l->pool, MEASURE, &m->cpu, err));
+    PI_TRY(pi_bandwidth_gather(l->pool, MEASURE, &m->cpu, err));
     if (l->gpu < 0)
         return PI_OK;
     if (pi_gpu_measure(l->gpu, &speed, &why) == PI_OK)
