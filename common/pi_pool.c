@@ -5,6 +5,9 @@
  * No lost wake-ups: who goes to sleep first raises the sleepers' count, then lets the kernel compare the word once more; who changes the word does
  * that first and reads the count afterwards. Both steps are sequentially consistent, so at least one side sees the other.
  *
+ * A barrier counts arrivals in two levels, about the square root of the team at each counter: with all of 16 threads at one counter its cache line goes from core
+ * to core 16 times, one after the other. Who comes last, at most two counters later, changes the word that all others wait on.
+ *
  * Threads are not pinned: on a shared machine a pinned thread waits for its own core while another is idle, and the barrier waits with it.
  */
 #include "config.h"
@@ -30,12 +33,18 @@
 
 #define MAX_THREADS 1024
 #define SPIN_NS     50000
+#define YIELD_NS    5000 /* before the first yield */
+#define CROWDED     64   /* waits without patience after one that was too long */
 #define CACHE_LINE  64
 
 /* A word to wait on and the number of threads that sleep on it. */
 struct gate {
     alignas(CACHE_LINE) atomic_uint word;
     atomic_uint sleepers;
+};
+
+struct counter {
+    alignas(CACHE_LINE) atomic_uint n;
 };
 
 struct pi_pool {
@@ -48,7 +57,9 @@ struct pi_pool {
     bool stop;
     struct gate epoch, running; /* runs so far; workers not yet done */
     struct gate phase;          /* barriers passed so far */
-    alignas(CACHE_LINE) atomic_uint arrived;
+    uint32_t group_size, n_groups;
+    struct counter *arrived; /* (n_groups) threads of the group that are at the barrier */
+    struct counter groups;   /* groups whose threads are all there */
     alignas(CACHE_LINE) atomic_size_t next_chunk;
 };
 
@@ -74,24 +85,36 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Spins; false when the time is up. Whom the thread waits for may have been put on its CPU: it has to yield then. But a yield is a system call, and
+ * makes late who waits for one that runs; so it comes at once only where waiting was long not long ago. */
+static bool spin_while(const struct gate *g, unsigned old)
+{
+    static _Thread_local unsigned crowded;
+    int64_t start = 0, t = 0;
+
+    for (unsigned i = 1; t - start < SPIN_NS; i++) {
+        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
+            crowded -= crowded > 0;
+            return true;
+        }
+        cpu_relax();
+        if (i % 64 != 0)
+            continue;
+        t = now_ns();
+        start = start != 0 ? start : t;
+        if (t - start > YIELD_NS)
+            crowded = CROWDED;
+        if (crowded > 0)
+            (void)sched_yield();
+    }
+    return false;
+}
+
 /* Returns once g->word is no longer old. */
 static void gate_wait_change(struct gate *g, unsigned old, bool spin)
 {
-    int64_t until = 0;
-
-    for (unsigned i = 1; spin; i++) {
-        if (atomic_load_explicit(&g->word, memory_order_acquire) != old)
-            return;
-        cpu_relax();
-        if (i % 64 == 0) {
-            int64_t t = now_ns();
-
-            until = until != 0 ? until : t + SPIN_NS;
-            spin = t < until;
-            /* whom we wait for may have been put on this CPU */
-            (void)sched_yield();
-        }
-    }
+    if (spin && spin_while(g, old))
+        return;
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->word) == old)
         (void)syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
@@ -174,6 +197,11 @@ enum pi_code pi_pool_create(uint32_t n_threads, struct pi_pool **out, struct pi_
     PI_ALLOC_ALIGNED(p, 1, err);
     p->n_threads = n_threads;
     p->spin = n_threads <= pi_cores_logical();
+    p->group_size = 1;
+    while (p->group_size * p->group_size < n_threads)
+        p->group_size++;
+    p->n_groups = (n_threads + p->group_size - 1) / p->group_size;
+    PI_ALLOC_ALIGNED(p->arrived, p->n_groups, err);
     PI_ALLOC(p->threads, n_threads, err);
     PI_ALLOC(p->workers, n_threads, err);
     PI_TRY(start_workers(p, err));
@@ -192,6 +220,7 @@ void pi_pool_destroy(struct pi_pool *p)
     next_epoch(p);
     for (uint32_t i = 0; i < p->n_started; i++)
         (void)pthread_join(p->threads[i], NULL);
+    free(p->arrived);
     free(p->threads);
     free(p->workers);
     free(p);
@@ -219,15 +248,24 @@ void pi_pool_run(struct pi_pool *p, pi_pool_fn fn, void *ctx)
         gate_wait_change(&p->running, left, p->spin);
 }
 
+/* Adds one to a counter of n; true for the last, which also sets it back: nobody comes again before the barrier has opened. */
+static bool count_in(struct counter *c, uint32_t n)
+{
+    if (atomic_fetch_add(&c->n, 1) + 1 != n)
+        return false;
+    atomic_store_explicit(&c->n, 0, memory_order_relaxed);
+    return true;
+}
+
 void pi_pool_barrier(struct pi_pool *p, uint32_t thread)
 {
     unsigned phase = atomic_load_explicit(&p->phase.word, memory_order_relaxed);
+    uint32_t group = thread / p->group_size, left = p->n_threads - group * p->group_size;
 
-    (void)thread;
     if (p->n_threads == 1)
         return;
-    if (atomic_fetch_add(&p->arrived, 1) + 1 == p->n_threads) {
-        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+    if (count_in(&p->arrived[group], left < p->group_size ? left : p->group_size) &&
+        count_in(&p->groups, p->n_groups)) {
         atomic_fetch_add(&p->phase.word, 1);
         gate_wake(&p->phase);
     } else {

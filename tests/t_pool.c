@@ -187,6 +187,8 @@ int main(void)
     test_run(1);
     test_run(2);
     test_run(5); /* more threads than this machine may have cores */
+    test_run(7);
+    test_run(8); /* step[] has room for so many */
     test_for(2, 5000, 7);
     test_for(3, 5000, 5000);
     test_for(2, 0, 16);
