@@ -443,9 +443,10 @@ int main(void)
     test_receive(4096, true);
     test_receive(30001, false);
     test_receive_waits();
-    test_talk(1, 256, 1000, 0.005, false);
+    test_talk(1, 128, 1000, 0.005, false); /* one block: it is the one that is timed */
     test_talk(1, 256, 1000, 0.0, true);
-    test_talk(4, 130, 100, 0.01, true);
+    test_talk(4, 130, 100, 0.0, true);
+    test_talk(1, 100, 100, 0.01, true);
     test_abort(false);
     test_abort(true);
     return DONE();
