@@ -35,6 +35,7 @@ libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 PI_CU_SOURCES = \
 	runtime/cuda/pi_gpu.cu \
 	runtime/cuda/pi_gpu_blas.cu \
+	runtime/cuda/pi_gpu_measure.cu \
 	runtime/cuda/pi_gpu_stream.cu \
 	runtime/cuda/pi_k_attn.cu \
 	runtime/cuda/pi_k_down.cu \

@@ -109,15 +109,15 @@ enum pi_code pi_gpu_gemm(void *blas, bool trans_a, bool trans_b, uint32_t m, uin
 
 /* ---- measurement ---- */
 
-/* Measured on the device: read bandwidth of its memory and of pinned host-to-device copies (bytes/s), one hand-over (pi_gpu_measure_handover), and
- * the bytes that the context took. Takes under two seconds. */
+/* Measured on the device: read bandwidth of its memory and of pinned host-to-device copies (bytes/s); seconds of a launch that the host waits for, which
+ * is what a hand-over costs where pi_gpu_measure_handover() fails; and the bytes that the context took. Takes under two seconds. */
 struct pi_gpu_speed {
     double bandwidth, pcie, sync, context_bytes;
 };
 enum pi_code pi_gpu_measure(int index, struct pi_gpu_speed *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Seconds of one hand-over and merge (design: 5.1): a graph of many hand-overs of 16 KB each way through mapped memory that one host thread
- * answers, minus the same graph without them. PI_E_DEVICE where they do not work here. */
+ * answers, minus the same graph without them. Takes a tenth of a second. PI_E_DEVICE where they do not work here, within four seconds. */
 enum pi_code pi_gpu_measure_handover(int index, double *seconds, struct pi_err *err) PI_MUST_CHECK;
 
 #ifdef __cplusplus

@@ -426,6 +426,36 @@ static void test_receive_waits(void)
     talk_close(&t);
 }
 
+/* ---- what a hand-over takes ---- */
+
+static void test_measure(void)
+{
+    double seconds = -1.0;
+    struct pi_err e = {0};
+
+    PASSES(pi_gpu_measure_handover(0, &seconds, &e), e);
+    printf("# a hand-over takes %.1f us\n", 1e6 * seconds);
+    OK(seconds >= 0.0 && seconds < 0.1);
+}
+
+/* Of the emulated device alone. */
+void cudaEmuReload(void) __attribute__((weak));
+
+/* A kernel that never ends is an error after a while, not a wait for ever. Nothing can be done with the device after it. */
+static void test_measure_stopped(void)
+{
+    double seconds = -1.0, begin = now();
+    struct pi_err e = {0};
+
+    if (cudaEmuReload == NULL)
+        return;
+    (void)setenv("PI_EMU_STOP", "70", 1);
+    cudaEmuReload();
+    FAILS(pi_gpu_measure_handover(0, &seconds, &e), PI_E_DEVICE, "hand-overs", e);
+    OK(now() - begin < 10.0);
+    OK(seconds == -1.0);
+}
+
 int main(void)
 {
     if (pi_gpu_count() == 0) {
@@ -449,5 +479,7 @@ int main(void)
     test_talk(1, 100, 100, 0.01, true);
     test_abort(false);
     test_abort(true);
+    test_measure();
+    test_measure_stopped();
     return DONE();
 }
