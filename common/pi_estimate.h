@@ -67,11 +67,12 @@ struct pi_run_size {
     enum pi_type kv_type;
 };
 
-/* What the kernels of a decode step (runtime/cuda/pi_kernels.h) are held to: partial sums of a down product, over all tokens of a step at most this times
- * its tokens; pieces that attention cuts the contexts of all tokens into, unless there are more tokens. */
-#define PI_DEV_DOWN_PARTS  128
-#define PI_DEV_ATTN_PIECES 64
-#define PI_DEV_MAX_TOKENS  32
+/* What the kernels of a decode step take is known to them alone (pi_k_down_parts(), pi_k_attn_scratch()); this is what they are held to: partial sums of a
+ * down product for each token; bytes of attention's scratch. Tests compare. */
+#define PI_DEV_DOWN_PARTS 64
+uint64_t pi_dev_attn_scratch(const struct pi_shape *shape, uint32_t n_tok);
+
+#define PI_DEV_MAX_TOKENS 32
 
 /* Most tokens of a decode step: a power of two, as graphs are made for. */
 static inline uint32_t pi_dev_decode_tokens(uint32_t n_seq)

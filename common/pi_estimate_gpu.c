@@ -55,6 +55,18 @@ static void add_f32(struct pi_tally *t, uint64_t times, uint64_t n_tok, uint64_t
         pi_tally_add_padded(t, n_tok, 4 * width);
 }
 
+/* As many pieces of the context as make 1,024 blocks, 4 to 64; for each token, head and piece head_dim sums, a maximum and a total; tickets. */
+uint64_t pi_dev_attn_scratch(const struct pi_shape *s, uint32_t n_tok)
+{
+    const uint64_t blocks = max_u64((uint64_t)s->n_head_kv * n_tok, 1);
+    uint64_t pieces = (1024 + blocks - 1) / blocks, rows;
+
+    pieces = pieces < 4 ? 4 : pieces > 64 ? 64 : pieces;
+    rows = (uint64_t)n_tok * s->n_head * pieces; /* shapes are checked: nothing overflows */
+    return rows * (s->head_dim + 2) * sizeof(float) +
+           (uint64_t)PI_DEV_MAX_TOKENS * s->n_head * sizeof(float) + 2 * (uint64_t)PI_DEV_ALIGN;
+}
+
 /* In the order of lay_out_device() there. */
 static void sum_decode(const struct pi_shape *s, const struct pi_predictor *pred, uint64_t n,
                        struct pi_tally *t)
@@ -66,7 +78,7 @@ static void sum_decode(const struct pi_shape *s, const struct pi_predictor *pred
     pi_tally_add(t, 1, STEP_BYTES);
     add_f32(t, 2 + kept, n, d);
     add_f32(t, 2, n, q);
-    add_f32(t, 1, max_u64(n, PI_DEV_ATTN_PIECES), q + 2 * (uint64_t)s->n_head + 64);
+    pi_tally_add_padded(t, 1, pi_dev_attn_scratch(s, (uint32_t)n));
     add_f32(t, 1, n, width);
     add_f32(t, 1, 1, s->n_layer);
     add_f32(t, 3, 1, ff);

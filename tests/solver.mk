@@ -25,3 +25,9 @@ pi_unit_tests += tests/t_gpu_context_emu
 tests_t_gpu_context_emu_SOURCES = tests/t_gpu_context.c tests/tap.h
 tests_t_gpu_context_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 endif
+
+if HAVE_CXX
+pi_unit_tests += tests/t_estimate_gpu
+tests_t_estimate_gpu_SOURCES = tests/t_estimate_gpu.c tests/tap.h
+tests_t_estimate_gpu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
+endif

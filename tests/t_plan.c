@@ -391,7 +391,7 @@ static void test_modes(struct world *w, uint64_t least)
         in.mode = (enum pi_mode)mode;
         in.profile = mode == PI_MODE_DENSE ? NULL : &w->counts;
         PASSES(pi_plan_make(&in, &p, &w->e), w->e);
-        OK(p.vram.weights > 40000 && p.vram_bytes <= in.budget);
+        OK(p.vram.weights > 0 && p.vram_bytes <= in.budget);
         EQ(p.vram.predictors > 0, mode == PI_MODE_PREDICTED);
         for (int l = 0; l < N_LAYER; l++)
             other += p.place.layers[l].mode_cpu != in.mode || p.place.layers[l].mode_gpu != in.mode;
