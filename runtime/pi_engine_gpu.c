@@ -6,12 +6,14 @@
 #include "common/pi_alloc.h"
 #include "runtime/pi_dev_model.h"
 #include "runtime/pi_exec_gpu.h"
+#include "runtime/pi_gpu_prompt.h"
 
 #include <stdlib.h>
 
 struct pi_engine_gpu {
     struct pi_dev_model model;
     struct pi_exec_gpu *exec;
+    struct pi_gpu_prompt *prompt;
 };
 
 enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement *place,
@@ -25,6 +27,7 @@ enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement
     const struct pi_exec_gpu_options xo = {.index = e->opt.gpu,
                                            .handover = e->opt.gpu_events ? PI_HANDOVER_EVENTS
                                                                          : PI_HANDOVER_AUTO};
+    const struct pi_gpu_prompt_options po = {.n_batch = e->n_batch, .f32_gemm = e->opt.f32_gemm};
     enum pi_code rc;
 
     PI_ALLOC(e->gpu, 1, err);
@@ -32,6 +35,7 @@ enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement
                                err));
     PI_TRY(pi_exec_gpu_create(&e->s, &e->gpu->model, &e->decode_graph, &e->decode, &xo,
                               &e->gpu->exec, err));
+    PI_TRY(pi_gpu_prompt_create(&e->gpu->model, &e->s, &po, &e->gpu->prompt, err));
 out:
     return rc;
 }
@@ -40,6 +44,7 @@ void pi_engine_gpu_destroy(struct pi_engine *e)
 {
     if (e->gpu == NULL)
         return;
+    pi_gpu_prompt_destroy(e->gpu->prompt);
     pi_exec_gpu_destroy(e->gpu->exec);
     pi_dev_model_free(&e->gpu->model);
     free(e->gpu);
@@ -51,30 +56,9 @@ enum pi_code pi_engine_gpu_decode(struct pi_engine *e, struct pi_err *err)
     return pi_exec_gpu_step(e->gpu->exec, err);
 }
 
-/* Until chunks have a path of their own: token by token through the decode graph. */
 enum pi_code pi_engine_gpu_prompt(struct pi_engine *e, struct pi_err *err)
 {
-    struct pi_state *s = &e->s;
-    const struct pi_state all = *s;
-    enum pi_code rc = PI_OK;
-
-    for (uint32_t t = 0; rc == PI_OK && t < all.n_tok; t++) {
-        s->n_tok = 1;
-        s->token = all.token + t;
-        s->pos = all.pos + t;
-        s->seq = all.seq != NULL ? all.seq + t : NULL;
-        s->want = all.want != NULL ? all.want + t : NULL;
-        rc = pi_exec_gpu_step(e->gpu->exec, err);
-        if (s->logits != NULL && pi_state_wants(s, 0))
-            s->logits += s->m->shape.n_vocab;
-    }
-    s->n_tok = all.n_tok;
-    s->token = all.token;
-    s->pos = all.pos;
-    s->seq = all.seq;
-    s->want = all.want;
-    s->logits = all.logits;
-    return rc;
+    return pi_gpu_prompt_run(e->gpu->prompt, &e->s, err);
 }
 
 void pi_engine_gpu_take_timing(struct pi_engine *e)
