@@ -4,6 +4,7 @@
 #include "runtime/pi_exec_gpu_int.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_hardware.h"
 #include "common/pi_size.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 
 #define WATCHDOG_TICK_NS 100000000L
 #define WATCHDOG_TICKS   10 /* 1 s without progress */
+#define MOST_HANDOVER_SECONDS 1e-3
 #define END_SECONDS      10.0 /* what a graph without pending hand-overs may take to end */
 
 /* ---- layout ---- */
@@ -297,19 +299,23 @@ static void size_up(struct pi_exec_gpu *x)
         x->buckets[x->n_buckets++].n_tok = n;
 }
 
-/* Hand-overs inside a graph are tried before they are relied on. */
-static enum pi_code choose_handover(struct pi_exec_gpu *x, enum pi_handover wanted,
-                                    struct pi_err *err)
+/* Hand-overs inside a graph are tried before they are relied on: once in a process for each GPU. */
+static bool handovers_work(int index)
 {
+    enum { UNTRIED, WORK, FAIL };
+    static atomic_int found[PI_MAX_GPUS];
+    struct pi_err ignored;
     double seconds = 0.0;
 
-    x->spin = wanted != PI_HANDOVER_EVENTS;
-    if (wanted != PI_HANDOVER_AUTO || !x->any_cpu)
-        return PI_OK;
-    if (pi_gpu_measure_handover(x->index, &seconds, err) == PI_OK && seconds < 1e-3)
-        return PI_OK;
-    x->spin = false;
-    return PI_OK;
+    if (index >= PI_MAX_GPUS)
+        return false;
+    if (atomic_load(&found[index]) == UNTRIED) {
+        bool ok = pi_gpu_measure_handover(index, &seconds, &ignored) == PI_OK &&
+                  seconds < MOST_HANDOVER_SECONDS;
+
+        atomic_store(&found[index], ok ? WORK : FAIL);
+    }
+    return atomic_load(&found[index]) == WORK;
 }
 
 enum pi_code pi_exec_gpu_create(struct pi_state *s, const struct pi_dev_model *dm,
@@ -330,7 +336,8 @@ enum pi_code pi_exec_gpu_create(struct pi_state *s, const struct pi_dev_model *d
     PI_TRY(check_agreement(x, err));
     PI_TRY(note_slots(x, err));
     size_up(x);
-    PI_TRY(choose_handover(x, opt->handover, err));
+    x->spin = opt->handover == PI_HANDOVER_SPIN ||
+              (opt->handover == PI_HANDOVER_AUTO && (!x->any_cpu || handovers_work(x->index)));
     PI_TRY(pi_gpu_stream_create(x->index, &x->stream, err));
     PI_TRY(allocate(x, err));
     PI_TRY(pi_cold_scratch_create(x->n_cold_max, s->n_dec, dm->shape->n_embd, &x->cold, err));
