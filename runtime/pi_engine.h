@@ -20,6 +20,13 @@
 
 struct pi_engine;
 
+/* How the GPU waits for the CPU inside a step. */
+enum pi_handover {
+    PI_HANDOVER_AUTO,  /* as SPIN where a trial succeeds */
+    PI_HANDOVER_SPIN,  /* kernels of one graph watch a flag */
+    PI_HANDOVER_EVENTS /* a graph for each stretch between hand-overs */
+};
+
 struct pi_engine_options {
     enum pi_mode mode;    /* of decode steps; PREDICTED needs pred */
     uint32_t n_ctx;       /* positions per sequence */
@@ -31,8 +38,7 @@ struct pi_engine_options {
     /* the placement's GPU units run on this GPU; excludes two_units */
     bool on_gpu;
     int gpu; /* index, with on_gpu */
-    /* hand-overs by events instead of flags inside one graph (debugging; else tried and chosen) */
-    bool gpu_events;
+    enum pi_handover gpu_handover;
     /* products of prompt chunks in F32 on a GPU too: reference figures, profiles */
     bool f32_gemm;
     /* bytes of the GPU's memory that everything of the run may take, its context included; 0: what is free */

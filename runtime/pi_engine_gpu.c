@@ -25,8 +25,7 @@ enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement
                                             .kv_type = e->opt.kv_type,
                                             .mode = e->s.mode};
     const struct pi_exec_gpu_options xo = {.index = e->opt.gpu,
-                                           .handover = e->opt.gpu_events ? PI_HANDOVER_EVENTS
-                                                                         : PI_HANDOVER_AUTO};
+                                           .handover = e->opt.gpu_handover};
     const struct pi_gpu_prompt_options po = {.n_batch = e->n_batch, .f32_gemm = e->opt.f32_gemm};
     enum pi_code rc;
 

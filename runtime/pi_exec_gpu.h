@@ -22,12 +22,6 @@
 
 struct pi_exec_gpu;
 
-enum pi_handover {
-    PI_HANDOVER_AUTO, /* spin where the trial succeeds */
-    PI_HANDOVER_SPIN,
-    PI_HANDOVER_EVENTS
-};
-
 struct pi_exec_gpu_options {
     int index;
     enum pi_handover handover;

@@ -32,25 +32,35 @@ static const struct split splits[] = {
     {0, 0, 0, 41, 999}, {1, 1, 0, 41, 41},   {0, 1, 0, 0, 41},  {1, 0, 0, 999, 0}, {0, 0, 0, 0, 0}};
 #define N_SPLITS (sizeof(splits) / sizeof(splits[0]))
 
-static void check_by_hand(const struct tiny *t, const char *what)
+/* way 0: dense steps, 1: exact steps, 2: a prompt. */
+static void run_split(struct rig *r, const struct split *sp, int way, bool events,
+                      const double *ref)
+{
+    struct pi_engine_options o = {F32KV,
+                                  .on_gpu = true,
+                                  .f32_gemm = true,
+                                  .mode = way == 0 ? PI_MODE_DENSE : PI_MODE_EXACT,
+                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+    float *out;
+
+    place(r, sp);
+    out = run(r, &o, way < 2);
+    NEAR(worst(out, ref, (size_t)N_TOK * r->t.n_vocab), 0.0, 2e-5);
+    free(out);
+}
+
+static void check_by_hand(const struct tiny *t, const char *what, bool every)
 {
     struct rig r;
     double *ref = tiny_forward(t, tokens, N_TOK);
-    size_t n = (size_t)N_TOK * t->n_vocab;
 
     printf("# %s\n", what);
-    rig_open(&r, t, 2);
+    rig_open(&r, t, 1);
     for (size_t i = 0; i < N_SPLITS; i++) {
         for (int k = 0; k < 3; k++) {
-            struct pi_engine_options o = {F32KV, .on_gpu = true, .f32_gemm = true,
-                                          .mode = k == 0 ? PI_MODE_DENSE : PI_MODE_EXACT,
-                                          .gpu_events = i % 3 == 0};
-            float *out;
-
-            place(&r, &splits[i]);
-            out = run(&r, &o, k < 2);
-            NEAR(worst(out, ref, n), 0.0, 2e-5);
-            free(out);
+            if (!every && k != (int)(i % 3))
+                continue;
+            run_split(&r, &splits[i], k, i % 2 == 0, ref);
         }
     }
     rig_close(&r);
@@ -61,8 +71,8 @@ static void test_by_hand(void)
 {
     struct tiny t = llama;
 
-    check_by_hand(&llama, "llama");
-    check_by_hand(&opt, "opt");
+    check_by_hand(&llama, "llama", true);
+    check_by_hand(&opt, "opt", false);
     t.n_layer = 4;
     t.n_head_kv = 2;
     t.head_dim = 24;
@@ -71,20 +81,20 @@ static void test_by_hand(void)
     t.down_t = false;
     t.n_embd = 80;
     t.n_ff = 101;
-    check_by_hand(&t, "four layers, grouped queries, own head_dim, biases, ffn_down, odd sizes");
+    check_by_hand(&t, "four layers, grouped queries, own head_dim, biases, ffn_down, odd sizes", false);
     t = llama;
     t.type = PI_TYPE_F16;
     t.rope_freqs = true;
-    check_by_hand(&t, "F16, rope_freqs");
+    check_by_hand(&t, "F16, rope_freqs", false);
     t.rope_freqs = false;
     t.type = PI_TYPE_BF16;
     t.rope_scaling = "yarn";
     t.act = "fatrelu";
     t.act_threshold = 0.25f;
-    check_by_hand(&t, "BF16, yarn, fatrelu");
+    check_by_hand(&t, "BF16, yarn, fatrelu", false);
     t = opt;
     t.act = "relu2";
-    check_by_hand(&t, "opt, relu2");
+    check_by_hand(&t, "opt, relu2", false);
 }
 
 static void check_quantised(enum pi_type type)
@@ -97,7 +107,7 @@ static void check_quantised(enum pi_type type)
 
     printf("# %s\n", pi_type_name(type));
     t.type = type;
-    rig_open(&q, &t, 2);
+    rig_open(&q, &t, 1);
     t.dequantised = true;
     rig_open(&f, &t, 2);
     ref = run(&f, &dense, true);
@@ -124,7 +134,7 @@ static void test_predicted(enum pi_predictor_input input, float threshold)
     size_t n = (size_t)N_TOK * llama.n_vocab;
 
     printf("# predictor reads input %d\n", (int)input);
-    rig_open(&r, &llama, 2);
+    rig_open(&r, &llama, 1);
     oracle(&r, threshold);
     for (uint32_t l = 0; l < 2; l++)
         r.pred_layers[l].input = input;
@@ -132,7 +142,7 @@ static void test_predicted(enum pi_predictor_input input, float threshold)
         struct pi_engine_options cpu = {F32KV, .mode = PI_MODE_PREDICTED, .force_predicted = true,
                                         .two_units = true},
                                  gpu = {F32KV, .mode = PI_MODE_PREDICTED, .force_predicted = true,
-                                        .on_gpu = true, .gpu_events = i % 2 == 1};
+                                        .on_gpu = true, .gpu_handover = i % 2 == 1 ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
         bool comparable = true; /* where the GPU can not see the input the layer is exact there */
         float *a, *b;
 
@@ -195,7 +205,7 @@ static void test_trace(enum pi_mode mode)
         uint8_t called[2][2 * 12], truth[2][2 * 12];
         struct rig r;
 
-        rig_open(&r, &llama, 2);
+        rig_open(&r, &llama, 1);
         oracle(&r, 0.3f);
         place(&r, &splits[i]);
         for (int k = 0; k < 2; k++) {
@@ -229,7 +239,7 @@ static void test_same_bytes(void)
 
     for (int k = 0; k < 4; k++) {
         struct pi_engine_options o = {.kv_type = PI_TYPE_F16, .mode = PI_MODE_EXACT, .on_gpu = true,
-                                      .gpu_events = k == 3};
+                                      .gpu_handover = k == 3 ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
         struct rig r;
         float *out;
 
@@ -308,7 +318,7 @@ static double seconds(void)
 /* A CPU that does not answer: an error within seconds, and no step after it. */
 static void test_stall(bool events)
 {
-    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true, .gpu_events = events};
+    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true, .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
     const struct split half = {1, 1, 1, 41, 41};
     struct rig r;
     struct pi_engine *e;
