@@ -50,6 +50,11 @@ PI_CU_SOURCES = \
 PI_GPU_C_SOURCES = \
 	runtime/pi_dev_model.c \
 	runtime/pi_dev_pack.c \
+	runtime/pi_engine_gpu.c \
+	runtime/pi_exec_gpu.c \
+	runtime/pi_exec_gpu_capture.c \
+	runtime/pi_exec_gpu_host.c \
+	runtime/pi_exec_gpu_trace.c \
 	runtime/pi_gpu_context.c \
 	runtime/pi_gpu_prompt.c \
 	runtime/pi_gpu_prompt_cold.c \
@@ -63,6 +68,7 @@ libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_k_prompt.h \
 	runtime/cuda/pi_kernels.h \
 	runtime/pi_dev_model.h \
+	runtime/pi_exec_gpu.h runtime/pi_exec_gpu_int.h \
 	runtime/pi_gpu_prompt.h runtime/pi_gpu_prompt_int.h
 
 # Training of predictors.
