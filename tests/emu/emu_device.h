@@ -25,7 +25,7 @@ struct emu_exec;
 /* What differs from thread to thread of a block; the emulator swaps it when it switches. Not zero-initialised, so
  * that the poisoning leaves it alone. */
 struct emu_self {
-    unsigned magic;
+    unsigned magic, lane;
     uint3 tid, bid;
     dim3 bdim, gdim;
     void *dyn_shared;
@@ -53,7 +53,6 @@ struct emu_warp_result {
 const struct emu_warp_result *emu_warp_meet(unsigned mask, enum emu_warp_op op, uint64_t value, const char *file,
                                             int line);
 void emu_block_meet(const char *file, int line);
-unsigned emu_lane(void);
 /* Called in loops that poll: lets other threads of the block and other OS threads run; ends the program when nothing
  * came for PI_EMU_WATCHDOG seconds. ns: how long to sleep, 0 for a load that may be one of many. */
 void emu_relax(unsigned ns);
@@ -90,7 +89,7 @@ template <typename T> static inline T emu_unpack(uint64_t u)
 template <typename T> static inline T __shfl_sync(unsigned mask, T v, int src, int width = 32, EMU_HERE)
 {
     const struct emu_warp_result *r = emu_warp_meet(mask, EMU_SHFL, emu_pack(v), file, line);
-    unsigned first = emu_lane() & ~(unsigned)(width - 1);
+    unsigned first = emu_self.lane & ~(unsigned)(width - 1);
 
     return emu_unpack<T>(r->value[first | ((unsigned)src & (unsigned)(width - 1))]);
 }
@@ -98,7 +97,7 @@ template <typename T> static inline T __shfl_sync(unsigned mask, T v, int src, i
 template <typename T> static inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, EMU_HERE)
 {
     const struct emu_warp_result *r = emu_warp_meet(mask, EMU_SHFL_UP, emu_pack(v), file, line);
-    unsigned lane = emu_lane(), in_group = lane & (unsigned)(width - 1);
+    unsigned lane = emu_self.lane, in_group = lane & (unsigned)(width - 1);
 
     return emu_unpack<T>(r->value[in_group >= delta ? lane - delta : lane]);
 }
@@ -106,7 +105,7 @@ template <typename T> static inline T __shfl_up_sync(unsigned mask, T v, unsigne
 template <typename T> static inline T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, EMU_HERE)
 {
     const struct emu_warp_result *r = emu_warp_meet(mask, EMU_SHFL_DOWN, emu_pack(v), file, line);
-    unsigned lane = emu_lane(), in_group = lane & (unsigned)(width - 1);
+    unsigned lane = emu_self.lane, in_group = lane & (unsigned)(width - 1);
 
     return emu_unpack<T>(r->value[in_group + delta < (unsigned)width ? lane + delta : lane]);
 }
@@ -114,7 +113,7 @@ template <typename T> static inline T __shfl_down_sync(unsigned mask, T v, unsig
 template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int lane_mask, int width = 32, EMU_HERE)
 {
     const struct emu_warp_result *r = emu_warp_meet(mask, EMU_SHFL_XOR, emu_pack(v), file, line);
-    unsigned lane = emu_lane(), other = lane ^ (unsigned)lane_mask;
+    unsigned lane = emu_self.lane, other = lane ^ (unsigned)lane_mask;
 
     /* A partner in a later group is out of reach, one in an earlier group is not (CUDA C++ guide, warp shuffle). */
     return emu_unpack<T>(r->value[other < ((lane | (unsigned)(width - 1)) + 1) ? other : lane]);

@@ -12,10 +12,11 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <unordered_map>
 
 #define MAX_THREADS 1024
 
-__thread struct emu_self emu_self = {0x454d55, {}, {}, dim3(), dim3(), NULL, NULL};
+__thread struct emu_self emu_self = {0x454d55, 0, {}, {}, dim3(), dim3(), NULL, NULL};
 
 struct emu_warp;
 
@@ -41,6 +42,17 @@ struct emu_warp {
     struct emu_fiber_thread *threads;
 };
 
+struct tls_range {
+    uint64_t *begin;
+    size_t n;
+};
+
+/* What a kernel was seen to touch of the shared memory of all kernels. */
+struct seen_kernel {
+    struct tls_range dirty;
+    unsigned long n_launches;
+};
+
 struct emu_exec {
     const struct emu_grid *grid;
     struct emu_fiber_thread *current;
@@ -51,6 +63,8 @@ struct emu_exec {
     struct emu_fiber_pool pool;
     unsigned n_polls;
     double poll_start;
+    struct tls_range tls;
+    std::unordered_map<const void *, struct seen_kernel> seen;
     dim3 layout_block; /* what threads[] was made for */
     uint64_t layout_key;
     std::mt19937_64 rng;
@@ -138,6 +152,7 @@ static inline void set_current(struct emu_exec *e, struct emu_fiber_thread *t)
 {
     e->current = t;
     emu_self.tid = t->tid;
+    emu_self.lane = t->lane;
 }
 
 /* Leaves the running thread t until it is its turn again. */
@@ -240,11 +255,6 @@ void emu_block_meet(const char *file, int line)
         e->warps[i].at_barrier = 0;
     }
     e->warps_ready = e->n_warps == 32 ? ~0u : (1u << e->n_warps) - 1;
-}
-
-unsigned emu_lane(void)
-{
-    return emu_self.exec->current->lane;
 }
 
 /* Lets another thread of the block run while t polls. */
@@ -353,27 +363,25 @@ static void run_block(struct emu_exec *e)
 
 /* ---- shared memory ---- */
 
-struct tls_range {
-    unsigned char *begin;
-    size_t n;
-};
-
-/* The zero-initialised thread-local data of the program, this thread's copy: where __shared__ arrays are. */
+/* The zero-initialised thread-local data of the program, this thread's copy: where __shared__ arrays are. Rounded
+ * inwards to whole words. */
 static int find_tls(struct dl_phdr_info *info, size_t, void *arg)
 {
     struct tls_range *r = (struct tls_range *)arg;
 
     for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data != NULL) {
-            r->begin = (unsigned char *)info->dlpi_tls_data + info->dlpi_phdr[i].p_filesz;
-            r->n = info->dlpi_phdr[i].p_memsz - info->dlpi_phdr[i].p_filesz;
+            const uintptr_t at = (uintptr_t)info->dlpi_tls_data;
+
+            r->begin = (uint64_t *)((at + info->dlpi_phdr[i].p_filesz + 7) / 8 * 8);
+            r->n = (at + info->dlpi_phdr[i].p_memsz - (uintptr_t)r->begin) / 8;
         }
     return 1; /* the first object is the program */
 }
 
 __attribute__((no_sanitize("address"))) static void poison(struct tls_range r)
 {
-    memset(r.begin, 0xff, r.n);
+    memset((void *)r.begin, 0xff, r.n * 8);
 }
 
 /* The part of r that is not 0xff any more. */
@@ -381,9 +389,9 @@ __attribute__((no_sanitize("address"))) static struct tls_range touched(struct t
 {
     size_t lo = 0, hi = r.n;
 
-    while (lo < hi && r.begin[lo] == 0xff)
+    while (lo < hi && r.begin[lo] == ~(uint64_t)0)
         lo++;
-    while (hi > lo && r.begin[hi - 1] == 0xff)
+    while (hi > lo && r.begin[hi - 1] == ~(uint64_t)0)
         hi--;
     return {r.begin + lo, hi - lo};
 }
@@ -392,7 +400,7 @@ static struct tls_range join(struct tls_range a, struct tls_range b)
 {
     if (a.n == 0 || b.n == 0)
         return a.n == 0 ? b : a;
-    unsigned char *begin = std::min(a.begin, b.begin), *end = std::max(a.begin + a.n, b.begin + b.n);
+    uint64_t *begin = std::min(a.begin, b.begin), *end = std::max(a.begin + a.n, b.begin + b.n);
     return {begin, (size_t)(end - begin)};
 }
 
@@ -407,23 +415,24 @@ static void run_blocks(struct emu_exec *e, const struct emu_grid *g)
 {
     const struct emu_config *c = emu_conf();
     const size_t n = (size_t)g->grid.x * g->grid.y * g->grid.z, dyn = (g->smem + 15) / 16 * 16;
-    struct tls_range all = {NULL, 0}, dirty = {NULL, 0};
+    struct seen_kernel *seen = &e->seen[g->kernel->func];
+    /* What it touches is looked for in two blocks of some launches: it is nearly always the same. */
+    const size_t n_looks = seen->n_launches < 4 || seen->n_launches % 64 == 0 ? 2 : 0;
     std::vector<unsigned> order(c->blocks == EMU_RANDOM ? n : 0);
 
-    (void)dl_iterate_phdr(find_tls, &all);
+    seen->n_launches++;
     permute(order, c->blocks, e->rng);
     for (size_t i = 0; i < n; i++) {
         size_t b = c->blocks == EMU_REVERSE ? n - 1 - i : c->blocks == EMU_RANDOM ? order[i] : i;
 
         emu_self.bid = uint3{(unsigned)(b % g->grid.x), (unsigned)(b / g->grid.x % g->grid.y),
                              (unsigned)(b / g->grid.x / g->grid.y)};
-        /* Only the first two blocks are looked at for what they touch: it is the same in nearly all. */
-        poison(i < 2 ? all : dirty);
+        poison(i < n_looks ? e->tls : seen->dirty);
         memset(e->dyn, 0xff, dyn);
         run_block(e);
         check_dyn_tail(e);
-        if (i < 2)
-            dirty = join(dirty, touched(all));
+        if (i < n_looks)
+            seen->dirty = join(seen->dirty, touched(e->tls));
     }
 }
 
@@ -504,6 +513,7 @@ void emu_thread_setup(void)
     e->rng.seed(c->blocks_seed * 1000003 + c->threads_seed);
     emu_fiber_pool_init(&e->pool, fiber_main, e);
     emu_self.exec = e;
+    (void)dl_iterate_phdr(find_tls, &e->tls);
     use_signal_stack(true);
 }
 
