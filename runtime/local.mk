@@ -71,6 +71,10 @@ libpi_runtime_a_SOURCES += \
 	runtime/pi_exec_gpu.h runtime/pi_exec_gpu_int.h \
 	runtime/pi_gpu_prompt.h runtime/pi_gpu_prompt_int.h
 
+# Prompt chunks: memory that the device reads where it is mapped.
+PI_CU_SOURCES    += runtime/cuda/pi_gpu_register.cu
+PI_GPU_C_SOURCES += runtime/pi_gpu_prompt_direct.c
+
 # Training of predictors.
 PI_CU_SOURCES    += runtime/cuda/pi_k_train.cu
 PI_GPU_C_SOURCES += runtime/pi_gpu_fit.c

@@ -65,6 +65,12 @@ enum pi_code pi_gpu_pin(int index, size_t bytes, struct pi_pinned *out,
                         struct pi_err *err) PI_MUST_CHECK;
 void pi_gpu_unpin(struct pi_pinned *p); /* accepts a zeroed one */
 
+/* Pins memory that is there already and is only read, such as a mapped file; whole pages are pinned. *dev: the device's address of ptr. PI_E_UNSUPPORTED
+ * where the device or the system can not (never sticky). */
+enum pi_code pi_gpu_register(int index, const void *ptr, size_t bytes, const void **dev,
+                             struct pi_err *err) PI_MUST_CHECK;
+void pi_gpu_unregister(const void *ptr, size_t bytes); /* what was registered; accepts NULL */
+
 /* ---- streams, events, graphs; opaque pointers, NULL: none ---- */
 
 enum pi_code pi_gpu_stream_create(int index, void **out, struct pi_err *err) PI_MUST_CHECK;

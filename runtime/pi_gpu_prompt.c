@@ -191,6 +191,8 @@ static enum pi_code create_gpu(struct pi_gpu_prompt *p, struct pi_err *err)
     for (int i = 0; i < 2; i++)
         PI_TRY(pi_gpu_event_create(false, &p->out_done[i], err));
     PI_TRY(pi_gp_stream_create(p, err));
+    if (p->opt.fill == PI_PROMPT_FILL_DIRECT && p->size.slot_neurons > 0)
+        PI_TRY(pi_gp_direct_create(p, err));
 out:
     return rc;
 }
@@ -230,6 +232,7 @@ void pi_gpu_prompt_destroy(struct pi_gpu_prompt *p)
 {
     if (p == NULL)
         return;
+    pi_gp_direct_destroy(p);
     pi_gp_stream_destroy(p);
     for (int i = 0; i < 2; i++) {
         if (p->out_done[i] != NULL)

@@ -80,6 +80,7 @@ enum pi_code pi_gpu_prompt_want(const struct pi_dev_model *dm, const struct pi_m
 struct pi_gpu_prompt_stats {
     uint64_t chunks, tokens;
     uint64_t bytes_streamed; /* over PCIe */
+    uint64_t bytes_direct;   /* of these, what the GPU read in the mapped file itself */
     double seconds_total;    /* of chunks */
     double
         seconds_streaming; /* from the first copy of a run of streamed layers to its last one's end, summed up */

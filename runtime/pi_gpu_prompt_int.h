@@ -37,8 +37,6 @@ struct pi_gp_host {
     struct pi_kp_token *tokens;
     uint32_t *rows;
     uint8_t *slots[PI_GP_MAX_SLOTS]; /* (pin_slots) */
-    uint32_t *ids; /* DIRECT: (n_layer, n_ff) cold ids; at their device address ids_dev */
-    const uint32_t *ids_dev;
 };
 
 /* Neighbouring cold neurons of a layer that cross together. */
@@ -82,10 +80,8 @@ struct pi_gpu_prompt {
     struct pi_gp_piece *pieces; /* (first_piece[n_layer]) */
     uint32_t *first_piece;      /* (n_layer + 1) */
     struct pi_gp_ring ring;
-    void *out_done[2]; /* events: host out[i] is complete */
-    const void **
-        registered; /* (n_layer, 3) DIRECT: device addresses of gate, up, down_t in the mapped file */
-    void *registered_base;        /* what was registered; NULL: nothing */
+    void *out_done[2];            /* events: host out[i] is complete */
+    struct pi_gp_direct *direct;  /* DIRECT, where it works; else NULL */
     struct pi_cold_scratch *cold; /* NULL: no layer has cold neurons */
     float *cold_gate, *cold_up;   /* (n_batch, PI_DOWN_TILE) for long chunks on the CPU */
     struct pi_gpu_prompt_stats stats;
@@ -149,6 +145,18 @@ bool pi_gp_can_stream(const struct pi_gpu_prompt *p, uint32_t layer);
  * pool's threads fill slots meanwhile. */
 enum pi_code pi_gp_stream_layers(struct pi_gpu_prompt *p, uint32_t begin, uint32_t end,
                                  struct pi_err *err) PI_MUST_CHECK;
+
+/* pi_gpu_prompt_direct.c */
+
+/* Registers the part of the file that cold rows are in; where that does not work, or types are others, p->direct stays NULL or lacks
+ * layers, and rows go through slots. PI_E_NOMEM, PI_E_DEVICE. */
+enum pi_code pi_gp_direct_create(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+void pi_gp_direct_destroy(struct pi_gpu_prompt *p);
+/* The GPU reads a layer's cold rows itself. */
+bool pi_gp_is_direct(const struct pi_gpu_prompt *p, uint32_t layer);
+/* Rows of a piece of such a layer to a device slot, in the copy stream. */
+void pi_gp_direct_gather(struct pi_gpu_prompt *p, const struct pi_gp_piece *g,
+                         const struct pi_gp_slot_map *m, char *slot);
 
 /* pi_gpu_prompt_cold.c */
 

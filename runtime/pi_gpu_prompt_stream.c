@@ -59,12 +59,6 @@ bool pi_gp_can_stream(const struct pi_gpu_prompt *p, uint32_t layer)
            pi_dev_type_ok(w->down_t.type);
 }
 
-/* Matrices that the device reads where the file is mapped. */
-static bool is_direct(const struct pi_gpu_prompt *p, uint32_t layer)
-{
-    return p->registered != NULL && p->registered[(size_t)layer * 3 + 1] != NULL;
-}
-
 enum pi_code pi_gp_stream_create(struct pi_gpu_prompt *p, struct pi_err *err)
 {
     const uint32_t n_layer = p->dm->n_layer;
@@ -206,7 +200,7 @@ static bool fill_next(struct pi_gpu_prompt *p)
             return false;
         relax(&looks);
     }
-    if (!is_direct(p, r->pieces[piece].layer))
+    if (!pi_gp_is_direct(p, r->pieces[piece].layer))
         fill_part(p, &r->pieces[piece], k % r->parts, p->h.slots[slot]);
     atomic_fetch_add_explicit(&r->filled[slot], 1, memory_order_release);
     return true;
@@ -263,25 +257,12 @@ out:
     return rc;
 }
 
-/* One matrix of a piece out of the mapped file. */
-static void gather(struct pi_gpu_prompt *p, const struct pi_gp_piece *g, uint32_t which,
-                   const struct pi_mat *w, void *to)
-{
-    const void *src = p->registered[(size_t)g->layer * 3 + which];
-    const uint32_t *ids = p->h.ids_dev + (size_t)g->layer * p->shape->n_ff + g->first;
-
-    if (src != NULL)
-        pi_kp_gather(src, w->row_bytes, ids, g->n, w->n_cols, w->type == PI_TYPE_F32 ? 4 : 2, to,
-                     row_bytes(w), p->copy_stream);
-}
-
 /* The copy of a piece into its device slot, once that was computed on; the compute stream waits for it. */
 static enum pi_code issue_copy(struct run *u, uint32_t piece, struct pi_err *err)
 {
     struct pi_gpu_prompt *p = u->p;
     struct pi_gp_ring *r = &p->ring;
     const struct pi_gp_piece *g = &r->pieces[piece];
-    const struct pi_layer_weights *w = &p->m->layers[g->layer];
     const uint32_t pin = piece % p->opt.pin_slots, dev = piece % p->opt.dev_slots;
     const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
     char *to = p->d.slots[dev];
@@ -291,10 +272,9 @@ static enum pi_code issue_copy(struct run *u, uint32_t piece, struct pi_err *err
     PI_TRY(pi_gpu_stream_wait(p->copy_stream, r->computed[dev], err));
     if (piece == 0)
         PI_TRY(pi_gpu_event_record(r->begin, p->copy_stream, err));
-    if (is_direct(p, g->layer)) {
-        gather(p, g, 0, &w->gate, to + m.gate);
-        gather(p, g, 1, &w->up, to + m.up);
-        gather(p, g, 2, &w->down_t, to + m.down);
+    if (pi_gp_is_direct(p, g->layer)) {
+        pi_gp_direct_gather(p, g, &m, to);
+        p->stats.bytes_direct += m.bytes;
     } else {
         PI_TRY(pi_gpu_copy_async(to, p->h.slots[pin], m.bytes, p->copy_stream, err));
     }
