@@ -19,7 +19,7 @@ bench-cpu: bench/bench_cpu
 bench-cold: bench/bench_cold
 	@bench/bench_cold $(BENCH_COLD_ARGS)
 
-.PHONY: bench bench-predictor bench-cpu bench-cold
+.PHONY: bench bench-predictor bench-cpu bench-cold bench-kernels
 
 EXTRA_PROGRAMS = bench/bench_cpu bench/bench_cold bench/mask_stats
 CLEANFILES += $(EXTRA_PROGRAMS)
@@ -29,6 +29,15 @@ bench_bench_cold_SOURCES = bench/bench_cold.c
 bench_bench_cold_LDADD   = $(PI_RUNTIME_LIBS)
 bench_mask_stats_SOURCES = bench/mask_stats.c
 bench_mask_stats_LDADD   = $(PI_COMMON_LIBS)
+
+# make bench-kernels: device kernels at the shape of a 7B model; BENCH_KERNELS_ARGS=--sweep tries other geometries.
+if HAVE_CUDA
+EXTRA_PROGRAMS += bench/bench_kernels
+bench-kernels: bench/bench_kernels
+	@bench/bench_kernels $(BENCH_KERNELS_ARGS)
+endif
+bench_bench_kernels_SOURCES = bench/bench_kernels.c bench/bench_kernels.h bench/bench_kernels_mat.c
+bench_bench_kernels_LDADD   = $(PI_RUNTIME_LIBS)
 
 # pi-synth: a generator of synthetic models; tests use it too. Contraction is off so that all machines write the same bytes.
 check_PROGRAMS += bench/pi-synth

@@ -65,6 +65,7 @@ libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_k_dot.cuh \
 	runtime/cuda/pi_k_ffn.cuh \
 	runtime/cuda/pi_k_mat.cuh \
+	runtime/cuda/pi_k_mat.h \
 	runtime/cuda/pi_k_prompt.h \
 	runtime/cuda/pi_kernels.h \
 	runtime/pi_dev_model.h \

@@ -5,14 +5,17 @@
  * Decoding is as fast as weights can be read, so everything here is about reading without a pause:
  * - one block of 16 warps an SM stays for the whole matrix; a warp has 8 loads of 16 bytes in flight in each lane, issued before the sums of the
  *   loads before them are reduced, so that 64 KB an SM are under way (bandwidth times latency of an H200 is 26 KB an SM);
- * - the first loads are issued before pi_pdl_wait(): weights do not depend on the kernel before, so launch, norm and staging are hidden behind
- *   them where programmatic dependent launch works. Two such kernels fit on an SM at a time (n_tok 1 and 2);
+ * - the first loads are issued before pi_pdl_wait(), and some megabytes more are asked for in the L2: weights do not depend on the kernel before, so
+ *   where programmatic dependent launch works, they come while that one ends, and launch, norm and staging are hidden behind them. Two such
+ *   kernels fit on an SM at a time (one token);
  * - columns of an item of 4 rows are cut into slices, one a warp, which meet in shared memory at the end of a round of many items;
  *   thousands of rows or hundreds of them keep all warps busy alike;
  * - vectors lie in shared memory as floats, 4 rows use a vector's element read once.
  * Sets of tokens (8 at most) that do not fit into one block's work are worked on by neighbouring blocks, which find the weights in the L2.
  */
 #include "config.h"
+
+#include "runtime/cuda/pi_k_mat.h"
 
 #include "runtime/cuda/pi_k_mat.cuh"
 
@@ -25,6 +28,8 @@ template <int T, int NT> struct mat_unroll {
     static constexpr bool quantised = pi_wt<T>::per_scale > 0;
     static constexpr int U = quantised && NT == 8 ? 1 : 2;
     static constexpr int blocks = NT == 1 && T != PI_TYPE_Q4_0 ? 2 : 1;
+    /* Q4_0 would take all registers of an SM if it were let */
+    static constexpr int threads = NT == 1 && T == PI_TYPE_Q4_0 ? 512 : 32 * MAT_WARPS;
 };
 
 /* Chunk that a tile begins at. */
@@ -158,7 +163,7 @@ PI_DEVICE void work(const struct mat_args &a, const struct mat_shared<T, NT> &s,
 }
 
 template <int T, int NT, bool TILED>
-__global__ static void __launch_bounds__(32 * MAT_WARPS, mat_unroll<T, NT>::blocks)
+__global__ static void __launch_bounds__(mat_unroll<T, NT>::threads, mat_unroll<T, NT>::blocks)
     mat_kernel(const struct mat_args a)
 {
     constexpr int U = TILED ? 1 : mat_unroll<T, NT>::U;
@@ -172,10 +177,16 @@ __global__ static void __launch_bounds__(32 * MAT_WARPS, mat_unroll<T, NT>::bloc
     struct mat_pos<T, U> at;
     int src[NT];
 
-    pi_pdl_trigger();
     at.item = UINT32_MAX;
     if (first + own < last)
         enter<T, U, TILED>(a, first + own, 0, &at);
+    if (set == 0 && threadIdx.x == 0)
+        mat_prefetch_norm(a);
+    for (uint32_t i = threadIdx.x / 32; set == 0 && i < a.n_ahead; i += blockDim.x / 32) {
+        if (first + i < last)
+            mat_prefetch_item(a, first + i);
+    }
+    pi_pdl_trigger();
     pi_pdl_wait();
     if (!mat_tokens<NT>(a, set, src))
         return;
@@ -202,32 +213,34 @@ __global__ static void __launch_bounds__(32 * MAT_WARPS, mat_unroll<T, NT>::bloc
 struct device_limits {
     uint32_t n_sm;
     size_t shared; /* bytes that a block may have */
+    size_t ahead;  /* bytes that may be fetched into the L2 before they are due */
 };
 
 static struct device_limits limits_of_device(void)
 {
-    int device = 0, n_sm = 1, shared = (int)PLAIN_SHARED;
+    int device = 0, n_sm = 1, shared = (int)PLAIN_SHARED, l2 = 0, major = 0;
 
     (void)cudaGetDevice(&device);
     (void)cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     (void)cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return {(uint32_t)n_sm, (size_t)shared};
+    (void)cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device);
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    /* a quarter: half of the L2 is what one half of a large device sees. Useless without programmatic dependent launch. */
+    return {(uint32_t)n_sm, (size_t)shared, major >= 9 ? (size_t)l2 / 4 : 0};
 }
 
-/* How many warps share an item: as many loads as there are must fill whole batches, and all warps should have work, also where there are few items. Of equals the
- * most slices: the last items then end together. */
+/* How many warps share an item: the fewest batches of loads one after the other in the busiest warp; of equals the most slices, whose last items end together. */
 static uint32_t choose_slices(uint32_t chunks, uint32_t n_items, uint32_t unroll)
 {
     uint32_t per_block = (n_items + NOMINAL_SMS - 1) / NOMINAL_SMS, best = 1;
-    uint64_t best_score = 0;
+    uint64_t least = UINT64_MAX;
 
     for (uint32_t n = 1; n <= MAT_WARPS && n <= chunks; n++) {
-        uint32_t lanes = MAT_WARPS / n < per_block ? MAT_WARPS / n : per_block;
-        uint32_t loads = ((chunks + n - 1) / n + unroll - 1) / unroll * unroll; /* of a slice */
-        uint64_t score = (uint64_t)lanes * chunks * 1024 / loads;
+        uint32_t lanes = MAT_WARPS / n, loads = ((chunks + n - 1) / n + unroll - 1) / unroll;
+        uint64_t cost = (uint64_t)((per_block + lanes - 1) / lanes) * loads;
 
-        if (score >= best_score) {
-            best_score = score;
+        if (cost <= least) {
+            least = cost;
             best = n;
         }
     }
@@ -235,38 +248,45 @@ static uint32_t choose_slices(uint32_t chunks, uint32_t n_items, uint32_t unroll
 }
 
 /* Geometry for NT tokens in n_tiles tiles; returns the bytes of shared memory that it takes. */
-template <int T, int NT> static size_t mat_shape(struct mat_args *a, uint32_t n_tiles, uint32_t n_blocks)
+template <int T, int NT>
+static size_t mat_shape(struct mat_args *a, const struct pi_k_mat_geometry *g, uint32_t n_tiles,
+                        uint32_t n_blocks)
 {
     uint32_t chunks = (a->n_groups + 31) / 32, groups = tile_groups(a->n_groups, n_tiles);
     uint32_t per_block = (a->n_items + n_blocks - 1) / n_blocks, n_rounds, round;
     size_t item_bytes;
 
     a->n_tiles = n_tiles;
-    a->n_slices = choose_slices(chunks / n_tiles, a->n_items, n_tiles > 1 ? 1 : mat_unroll<T, NT>::U);
+    a->n_slices = choose_slices(chunks / n_tiles, a->n_items,
+                                n_tiles > 1 ? 1 : mat_unroll<T, NT>::U);
+    if (g->slices > 0 && g->slices <= MAT_WARPS && g->slices <= chunks / n_tiles)
+        a->n_slices = g->slices;
     a->n_lanes = MAT_WARPS / a->n_slices;
     item_bytes = (size_t)a->n_slices * MAT_R * NT * sizeof(float);
     round = (uint32_t)(ROUND_BYTES / item_bytes);
     n_rounds = round > 0 ? (per_block + round - 1) / round : per_block; /* of like size */
-    a->round_items = ((per_block + n_rounds - 1) / n_rounds + a->n_lanes - 1) / a->n_lanes * a->n_lanes;
+    round = (per_block + n_rounds - 1) / n_rounds;
+    a->round_items = (round + a->n_lanes - 1) / a->n_lanes * a->n_lanes;
     return (size_t)NT * pi_x_stride<T>(groups) * sizeof(float4) + 2 * sizeof(struct mat_sums<NT>) +
            (n_rounds > 1 ? 2 : 1) * item_bytes * a->round_items;
 }
 
 template <int T, int NT, bool TILED>
-static bool mat_launch_as(struct mat_args a, cudaStream_t stream)
+static bool mat_launch_as(struct mat_args a, const struct pi_k_mat_geometry *g, cudaStream_t stream)
 {
     struct device_limits dev = limits_of_device();
-    uint32_t n_blocks, chunks, n_tiles = 1;
-    size_t bytes;
+    uint32_t n_blocks, chunks, n_tiles = 1, per_sm = g->blocks_per_sm > 0 ? g->blocks_per_sm : 1;
+    size_t bytes, ahead = g->ahead_bytes > 0 ? g->ahead_bytes : dev.ahead;
 
     a.n_groups = pi_groups<T>(a.n_cols);
     a.n_sets = (a.n_tok + NT - 1) / NT;
     chunks = (a.n_groups + 31) / 32;
-    n_blocks = dev.n_sm / a.n_sets > 0 ? dev.n_sm / a.n_sets : 1;
+    n_blocks = dev.n_sm * per_sm / a.n_sets > 0 ? dev.n_sm * per_sm / a.n_sets : 1;
     n_blocks = n_blocks < a.n_items ? n_blocks : a.n_items;
-    bytes = mat_shape<T, NT>(&a, n_tiles, n_blocks);
+    a.n_ahead = (uint32_t)(ahead / n_blocks / (MAT_R * 16) / a.part[0].row_units);
+    bytes = mat_shape<T, NT>(&a, g, n_tiles, n_blocks);
     while (TILED && bytes > dev.shared && n_tiles < chunks)
-        bytes = mat_shape<T, NT>(&a, ++n_tiles, n_blocks);
+        bytes = mat_shape<T, NT>(&a, g, ++n_tiles, n_blocks);
     if (bytes > dev.shared)
         return false;
     pi_k_prepare(mat_kernel<T, NT, TILED>, bytes);
@@ -276,26 +296,30 @@ static bool mat_launch_as(struct mat_args a, cudaStream_t stream)
 }
 
 /* With vectors whole in shared memory where they fit; two sets of one token where two do not. */
-template <int T> static void mat_launch(const struct mat_args &a, void *stream)
+template <int T>
+static void mat_launch(const struct mat_args &a, const struct pi_k_mat_geometry *g, cudaStream_t s)
 {
-    cudaStream_t s = (cudaStream_t)stream;
     bool done = false;
 
     if (a.n_tok > 4)
-        done = mat_launch_as<T, 8, false>(a, s);
+        done = mat_launch_as<T, 8, false>(a, g, s);
     else if (a.n_tok > 2)
-        done = mat_launch_as<T, 4, false>(a, s);
+        done = mat_launch_as<T, 4, false>(a, g, s);
     else if (a.n_tok == 2)
-        done = mat_launch_as<T, 2, false>(a, s);
+        done = mat_launch_as<T, 2, false>(a, g, s);
     if (!done && a.n_tok <= 2)
-        done = mat_launch_as<T, 1, false>(a, s);
+        done = mat_launch_as<T, 1, false>(a, g, s);
     if (!done)
-        (void)mat_launch_as<T, 8, true>(a, s);
+        (void)mat_launch_as<T, 8, true>(a, g, s);
 }
 
-static void launch(const struct mat_args &a, enum pi_type type, void *stream)
+static void launch(const struct mat_args &a, enum pi_type type, const struct pi_k_mat_geometry *g,
+                   void *stream)
 {
-#define CASE(T) mat_launch<T>(a, stream)
+    static const struct pi_k_mat_geometry plain = {};
+
+    g = g != NULL ? g : &plain;
+#define CASE(T) mat_launch<T>(a, g, (cudaStream_t)stream)
     PI_BY_TYPE(type, CASE);
 #undef CASE
 }
@@ -316,9 +340,9 @@ static void add_part(struct mat_args *a, const struct pi_dmat *w, const float *b
     a->n_items += (n_virtual + MAT_R - 1) / MAT_R;
 }
 
-extern "C" void pi_k_matvec(const struct pi_dmat *w, const float *bias,
-                            const struct pi_k_norm *norm, const float *x, float *out, bool add,
-                            bool relu, uint32_t n_tok, void *stream)
+extern "C" void pi_k_matvec_as(const struct pi_k_mat_geometry *g, const struct pi_dmat *w,
+                               const float *bias, const struct pi_k_norm *norm, const float *x,
+                               float *out, bool add, bool relu, uint32_t n_tok, void *stream)
 {
     struct mat_args a = {};
 
@@ -331,7 +355,14 @@ extern "C" void pi_k_matvec(const struct pi_dmat *w, const float *bias,
     a.add = add;
     a.relu = relu;
     a.n_tok = n_tok;
-    launch(a, w->type, stream);
+    launch(a, w->type, g, stream);
+}
+
+extern "C" void pi_k_matvec(const struct pi_dmat *w, const float *bias,
+                            const struct pi_k_norm *norm, const float *x, float *out, bool add,
+                            bool relu, uint32_t n_tok, void *stream)
+{
+    pi_k_matvec_as(NULL, w, bias, norm, x, out, add, relu, n_tok, stream);
 }
 
 extern "C" void pi_k_output(const struct pi_dmat *w, const struct pi_k_norm *norm,
@@ -348,7 +379,7 @@ extern "C" void pi_k_output(const struct pi_dmat *w, const struct pi_k_norm *nor
     a.out = logits;
     a.step = step;
     a.n_tok = n_tok;
-    launch(a, w->type, stream);
+    launch(a, w->type, NULL, stream);
 }
 
 static void heads_of(const struct pi_k_qkv *q, struct mat_heads *h)
@@ -398,6 +429,6 @@ extern "C" void pi_k_qkv(const struct pi_k_qkv *qkv, const float *residual,
                      (enum mat_role)k);
             done[k] = true;
         }
-        launch(a, w[i]->type, stream);
+        launch(a, w[i]->type, NULL, stream);
     }
 }

@@ -65,6 +65,7 @@ struct mat_args {
     uint32_t n_lanes;      /* items that a block has in work */
     uint32_t round_items;  /* items between two barriers, a multiple of n_lanes */
     uint32_t n_tiles;      /* pieces of the vectors that fit in shared memory */
+    uint32_t n_ahead;      /* items of a block that are fetched into the L2 before the wait */
 };
 
 /* ---- rows ---- */
@@ -98,17 +99,46 @@ struct mat_rows {
     uint32_t at[MAT_R];
 };
 
+/* The offset of row threadIdx.x % MAT_R of the item that begins at virtual row v. */
+PI_DEVICE uint32_t mat_row_offset(const struct mat_args &a, uint32_t v)
+{
+    uint32_t n_rows = MAT_PART(a, v, n_rows);
+    uint32_t row = v - MAT_PART(a, v, begin) + threadIdx.x % MAT_R;
+
+    row = mat_row_of(a, MAT_PART(a, v, role), row);
+    return (row < n_rows ? row : n_rows - 1) * MAT_PART(a, v, row_units);
+}
+
 PI_DEVICE void mat_item_rows(const struct mat_args &a, uint32_t item, struct mat_rows *rows)
 {
-    uint32_t v = item * MAT_R, n_rows = MAT_PART(a, v, n_rows);
-    uint32_t mine = v - MAT_PART(a, v, begin) + threadIdx.x % MAT_R; /* a row a lane */
+    uint32_t mine = mat_row_offset(a, item * MAT_R);
 
-    mine = mat_row_of(a, MAT_PART(a, v, role), mine);
-    mine = (mine < n_rows ? mine : n_rows - 1) * MAT_PART(a, v, row_units);
-    rows->base = MAT_PART(a, v, data);
+    rows->base = MAT_PART(a, item * MAT_R, data);
 #pragma unroll
     for (int r = 0; r < MAT_R; r++)
         rows->at[r] = __shfl_sync(~0u, mine, r);
+}
+
+/* Asks for an item's rows to come to the L2, and for its biases. */
+PI_DEVICE void mat_prefetch_item(const struct mat_args &a, uint32_t item)
+{
+    uint32_t v = item * MAT_R, lane = threadIdx.x % 32;
+    const float *bias = MAT_PART(a, v, bias);
+    const char *data = MAT_PART(a, v, data);
+
+    if (lane < MAT_R)
+        pi_prefetch_l2(data + (size_t)mat_row_offset(a, v) * 16, MAT_PART(a, v, row_units) * 16);
+    if (lane == MAT_R && bias != NULL)
+        pi_prefetch_l2(bias + (v - MAT_PART(a, v, begin)), 16);
+}
+
+/* What the norm is made of, by one thread. */
+PI_DEVICE void mat_prefetch_norm(const struct mat_args &a)
+{
+    if (a.norm.w != NULL && a.n_cols >= 4)
+        pi_prefetch_l2(a.norm.w, a.n_cols / 4 * 16);
+    if (a.norm.b != NULL && a.n_cols >= 4)
+        pi_prefetch_l2(a.norm.b, a.n_cols / 4 * 16);
 }
 
 /* ---- tokens ---- */
