@@ -103,6 +103,26 @@ fails 2 'go with --bench' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
 fails 2 'only one of' 'with --perplexity' pi-run -q -m "$m" --bench --perplexity "$tmp/hw.yaml"
 fails 2 '--parallel' 'no sequence' pi-run -q -m "$m" --bench --parallel 0
 fails 7 'nowhere' 'a hardware file that is not there' pi-run -q -m "$m" --bench --bench-tokens 1 --hardware "$tmp/nowhere"
+# On an emulated GPU: what is measured there, and that bytes are told for the unit that reads them.
+if [ -x "$abs_top_builddir/tests/emu/pi-run-emu" ]; then
+    sed 's/context_bytes: 0/context_bytes: 500e6/; s/sync: 1e-6/sync: 1e-9/' "$tmp/hw.yaml" >"$tmp/gpu.yaml"
+    works 'a placement for a GPU' pi-place "$m" --hardware "$tmp/gpu.yaml" --vram-budget 485M -c 48 -q
+    works 'a GPU' "$abs_top_builddir/tests/emu/pi-run-emu" -q -m "$m" --device gpu --bench --bench-prompt 2 --bench-tokens 6 --bench-random \
+        --hardware "$tmp/gpu.yaml" -t 2 -s 1 --json
+    [ "$(json_get "$tmp/out" device | cut -c 1-5)" = gpu:0 ] && [ "$(json_get "$tmp/out" vram_budget)" = $((485 << 20)) ] &&
+        less 0.000001 "$(part gpu_busy parts_ms)" && less 0.000001 "$(part cpu_busy parts_ms)" && less 0 "$(part handover parts_ms)" &&
+        less "$(part gpu_busy parts_ms)" "$(part mean step_ms)" && less 0 "$(part gpu bandwidth_share)"
+    check $? 'both units are busy, no longer than the step'
+    for unit in gpu cpu; do
+        awk -v a="$(part $unit bytes_per_step)" -v b="$(part ${unit}_bytes floor)" 'BEGIN { d = a / b - 1; exit !(d * d < 0.1 * 0.1) }'
+        check $? "the $unit reads what the floor expects within 10 % ($(part $unit bytes_per_step), $(part ${unit}_bytes floor))"
+    done
+    rm "$tmp/m.placement.gguf"
+else
+    n=$((n + 1))
+    echo "ok $n - a GPU # SKIP no emulator"
+fi
+
 # The script that times a GPU, on two units of the CPU.
 sed -i 's/context_bytes: 0/context_bytes: 1e5/' "$tmp/hw.yaml"
 works 'gpu.sh' env BIN="$abs_top_builddir" RUN=env RESULTS="$tmp" sh "$abs_top_srcdir/bench/gpu.sh" try --shape 2,256,512,4 --rank 32 --type q8_0 \
