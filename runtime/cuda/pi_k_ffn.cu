@@ -21,6 +21,8 @@ struct up_args {
     struct pi_k_set set;
     float *h;
     uint32_t n_hot, n_tok;
+    struct pi_rows down;
+    uint32_t most_ahead; /* neurons in the set whose down rows may come to the L2 ahead */
 };
 
 /* Neurons of a team at a time. */
@@ -70,9 +72,9 @@ static __device__ uint32_t rows_of(const struct up_args &a, uint32_t first, uint
 /* What the thread of one (neuron, token) pair of an item needs beside the sums; asked for before the rows are read. */
 struct pair {
     bool there;
-    bool wanted;   /* by this token */
-    uint32_t slot; /* in h */
-    float given;   /* exact: the activation's output */
+    bool wanted;          /* by this token */
+    uint32_t local, slot; /* slot: in h */
+    float given;          /* exact: the activation's output */
     float bias;
 };
 
@@ -83,14 +85,13 @@ static __device__ struct pair pair_of(const struct up_args &a, uint32_t position
 
     p.there = position < n && t < a.n_tok;
     if (p.there) {
-        uint32_t local = local_of(a, position);
-
+        p.local = local_of(a, position);
         p.slot = t * a.n_hot + position;
         p.wanted = a.kind == PI_K_FFN_DENSE || (a.set.tokens[position] >> t & 1) != 0;
         if (a.kind == PI_K_FFN_EXACT)
-            p.given = a.set.gate[(size_t)t * a.n_hot + local];
+            p.given = a.set.gate[(size_t)t * a.n_hot + p.local];
         if (a.bias != NULL)
-            p.bias = a.bias[local];
+            p.bias = a.bias[p.local];
     }
     return p;
 }
@@ -112,8 +113,20 @@ static __device__ float up_value(const struct up_args &a, const struct pair &p, 
     return act != 0.0f || a.kind == PI_K_FFN_DENSE ? act * second : 0.0f;
 }
 
+/* The whole warp; NT lanes next to each other have one neuron's values: its down row comes to the L2 if any is not zero, for the kernel behind
+ * this one. */
+template <int NT>
+static __device__ void fetch_down(const struct up_args &a, bool there, uint32_t local, float value)
+{
+    const uint32_t bits = __ballot_sync(~0u, there && value != 0.0f), lane = threadIdx.x % 32;
+
+    if (lane % NT == 0 && (bits >> lane & ((1u << NT) - 1u)) != 0)
+        pi_prefetch_l2(a.down.data + local * a.down.row_bytes, (uint32_t)a.down.row_bytes);
+}
+
 template <int T, int NT>
-static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 3 : 2) ffn_up(struct up_args a)
+static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
+    ffn_up(struct up_args a)
 {
     PI_DYN_SHARED(float4, xs);
     __shared__ float part[2][PI_FFN_WARPS][PI_FFN_ROWS * NT];
@@ -135,6 +148,7 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 3 : 2) ffn_up
         const char *row[PI_FFN_ROWS];
         const uint32_t present = rows_of(a, first, n, local, row);
         struct pair p = {};
+        float value = 0.0f;
 
         pi_walk_load<T, NT>(&b, row, present, a.walk.n_groups, s.begin, s.end);
         locals_of(a, first + stride, local);
@@ -150,10 +164,13 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 3 : 2) ffn_up
         if (p.there) {
             const uint32_t team = q / team_neurons(a), r = q % team_neurons(a) * (a.both ? 2 : 1);
 
-            a.h[p.slot] =
+            value =
                 up_value(a, p, pi_walk_sum<NT>(a.walk, part[turn & 1], team, r, t),
                          a.both ? pi_walk_sum<NT>(a.walk, part[turn & 1], team, r + 1, t) : 0.0f);
+            a.h[p.slot] = value;
         }
+        if (n <= a.most_ahead)
+            fetch_down<NT>(a, p.there, p.local, value);
         turn++;
     }
 }
@@ -175,7 +192,7 @@ static __global__ void take_gates(struct up_args a)
 
 template <int T, int NT> static void launch_up(struct up_args *a, uint32_t n_cols, void *stream)
 {
-    const uint32_t most = (NT == 1 ? 3 : 2) * pi_device_sms();
+    const uint32_t most = pi_ffn_blocks<T, NT>() * pi_device_sms();
     uint32_t per_item, n_items;
     dim3 grid;
 
@@ -210,6 +227,9 @@ extern "C" void pi_k_ffn_up(const struct pi_shape *shape, const struct pi_dev_la
     a.h = h;
     a.n_hot = layer->n_hot;
     a.n_tok = n_tok;
+    a.down = pi_rows_of(&layer->down_t);
+    if (kind == PI_K_FFN_PREDICTED) /* the exact gate has asked for them */
+        a.most_ahead = pi_ahead_neurons(a.down.row_bytes);
     if (exact && !shape->gated) {
         PI_LAUNCH_PDL(take_gates,
                       dim3((a.n_hot + 255) / 256 < 64 ? (a.n_hot + 255) / 256 : 64, n_tok), 256, 0,

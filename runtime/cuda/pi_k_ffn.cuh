@@ -31,6 +31,12 @@ template <int T, int NT> static __host__ __device__ constexpr int pi_ffn_steps(v
     return pi_wt<T>::E > 16 || (pi_wt<T>::E > 8 && NT >= 4) ? 1 : 2;
 }
 
+/* Blocks that a multiprocessor has at a time: as many as the registers of so many sums and loads allow. */
+template <int T, int NT> static __host__ __device__ constexpr int pi_ffn_blocks(void)
+{
+    return NT == 1 && T != PI_TYPE_Q8_0 ? 3 : 2;
+}
+
 /* Rows of a matrix on the device. */
 struct pi_rows {
     const char *data;
@@ -263,14 +269,30 @@ static inline uint32_t pi_ffn_tokens(uint32_t n_tok)
         }                                                   \
     } while (0)
 
-/* Multiprocessors of the current device. */
-static inline uint32_t pi_device_sms(void)
+/* The current device. */
+static inline uint32_t pi_device_attr(cudaDeviceAttr what)
 {
     int device = 0, n = 0;
 
     (void)cudaGetDevice(&device);
-    (void)cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
+    (void)cudaDeviceGetAttribute(&n, what, device);
     return n > 0 ? (uint32_t)n : 1;
+}
+
+static inline uint32_t pi_device_sms(void)
+{
+    return pi_device_attr(cudaDevAttrMultiProcessorCount);
+}
+
+/* Half of the L2 in neurons of so many bytes: what may be fetched ahead for the next kernel. Define PI_NO_AHEAD to see what that is worth. */
+static inline uint32_t pi_ahead_neurons(size_t bytes)
+{
+#ifdef PI_NO_AHEAD
+    (void)bytes;
+    return 0;
+#else
+    return bytes > 0 ? (uint32_t)(pi_device_attr(cudaDevAttrL2CacheSize) / 2 / bytes) : 0;
+#endif
 }
 
 #endif

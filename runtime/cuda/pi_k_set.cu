@@ -33,6 +33,9 @@ struct mark_args {
     float *gate;       /* exact: (n_tok, n_hot); NULL: predictor */
     struct pi_act act; /* exact */
     struct part hot, cold;
+    struct pi_rows ahead[2]; /* rows that the next kernels read of hot neurons in the set */
+    uint32_t n_ahead;        /* 0..2 */
+    uint32_t most_ahead;     /* neurons of one warp's rows in an item */
     struct pi_k_set set;
     struct pi_k_cold_map out; /* of cold; slot NULL: there is none */
     const uint32_t *cold_ids;
@@ -78,43 +81,80 @@ static __device__ uint32_t rows_of(const struct mark_args &a, const struct item 
     return present;
 }
 
-/* Does a row with this sum, for this token, count? Exact: keeps the activation's output. */
-static __device__ bool wanted(const struct mark_args &a, const struct item &it, uint32_t row,
-                              uint32_t t, float sum)
-{
-    const size_t in_matrix = (size_t)(it.hot ? a.hot.first : a.cold.first) + it.first + row;
-    float v = sum + (a.bias != NULL ? a.bias[in_matrix] : 0.0f);
-    bool yes;
+/* The (row, token) pair of an item that a thread decides on: row * NT + t is its number. */
+struct pair {
+    uint32_t row, t;
+    bool there;
+    float bias;
+};
 
-    if (a.gate != NULL) {
-        v = pi_act_apply(a.act, v);
-        a.gate[(size_t)t * a.hot.n + it.first + row] = v;
-        yes = v != 0.0f;
-    } else {
-        yes = !(v < a.threshold);
-    }
-    return yes && t < a.step->n_tok;
+template <int NT>
+static __device__ struct pair pair_of(const struct mark_args &a, const struct item &it)
+{
+    struct pair p;
+
+    p.row = threadIdx.x / NT;
+    p.t = threadIdx.x % NT;
+    p.there = p.row < it.n;
+    p.bias = 0.0f;
+    if (p.there && a.bias != NULL)
+        p.bias = a.bias[(size_t)(it.hot ? a.hot.first : a.cold.first) + it.first + p.row];
+    return p;
 }
 
-/* Marks of one item from the bits of its (row, token) pairs, row by row NT tokens from t0 on; thread row * NT + t has its pair's bit. tokens: what thread row * NT has
- * gathered of its row. */
+/* Does a row with this sum, for token t, count? Exact: keeps the activation's output. */
+static __device__ bool wanted(const struct mark_args &a, const struct item &it,
+                              const struct pair &p, uint32_t t, float sum)
+{
+    float v = sum + p.bias;
+
+    if (a.gate == NULL)
+        return !(v < a.threshold);
+    v = pi_act_apply(a.act, v);
+    a.gate[(size_t)t * a.hot.n + it.first + p.row] = v;
+    return v != 0.0f;
+}
+
+/* A warp whose lanes may each have a hot neuron that is in the set: their rows come to the L2 while the last block compacts. */
+static __device__ void fetch_ahead(const struct mark_args &a, bool mine, uint32_t local)
+{
+    const uint32_t bits = __ballot_sync(~0u, mine);
+
+    if (!mine || (uint32_t)__popc(bits & ((1u << threadIdx.x % 32) - 1u)) >= a.most_ahead)
+        return;
+    for (uint32_t i = 0; i < a.n_ahead; i++)
+        pi_prefetch_l2(a.ahead[i].data + local * a.ahead[i].row_bytes,
+                       (uint32_t)a.ahead[i].row_bytes);
+}
+
+/* Marks of one item from the bits of its pairs for NT tokens from t0 on. tokens: what thread row * NT has gathered of its row so far. */
 template <int NT>
 static __device__ void put_marks(const struct mark_args &a, const struct item &it, bool bit,
                                  uint32_t t0, uint32_t *tokens)
 {
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / NT;
     const uint32_t bits = __ballot_sync(~0u, bit);
-    const struct part &p = it.hot ? a.hot : a.cold;
+    const uint32_t first_mark = it.hot ? a.hot.first_mark : a.cold.first_mark;
 
     if constexpr (NT == 1) { /* whole bytes, since items are of 8, 16 or 32 rows */
         if (threadIdx.x < 32 && lane < item_rows(a) / 8)
-            reinterpret_cast<unsigned char *>(a.set.marks + p.first_mark)[it.first / 8 + lane] =
+            reinterpret_cast<unsigned char *>(a.set.marks + first_mark)[it.first / 8 + lane] =
                 (unsigned char)(bits >> 8 * lane);
+        *tokens = bit;
     } else {
         *tokens |= (bits >> (lane / NT * NT) & ((1u << NT) - 1u)) << t0;
         if (lane % NT == 0 && row < it.n && t0 + NT >= a.n_tok)
-            a.set.marks[p.first_mark + it.first + row] = *tokens;
+            a.set.marks[first_mark + it.first + row] = *tokens;
     }
+    if (it.hot && t0 + NT >= a.n_tok)
+        fetch_ahead(a, lane % NT == 0 && row < it.n && *tokens != 0, it.first + row);
+}
+
+/* The ids of an item of the CPU's are asked for, since the last block will want those of its set at once. */
+static __device__ void fetch_ids(const struct mark_args &a, const struct item &it)
+{
+    if (!it.hot && threadIdx.x == 0)
+        pi_prefetch_l2(a.cold_ids + it.first, it.n * (uint32_t)sizeof(uint32_t) / 16 * 16);
 }
 
 /* Marks of all items of the block. */
@@ -122,17 +162,19 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
 {
     __shared__ float part[2][PI_FFN_WARPS][PI_FFN_ROWS * NT];
     const uint32_t n_items = a.hot.n_items + a.cold.n_items;
-    const uint32_t row = threadIdx.x / NT, t = threadIdx.x % NT;
     const bool once = a.walk.n_chunks == 1 && a.n_tok <= NT;
     pi_ffn_batch<T, NT> b;
-    uint32_t i = blockIdx.x, turn = 0;
+    uint32_t i = blockIdx.x, turn = 0, n_real = 0;
 
     for (; i < n_items; i += gridDim.x) {
         const struct item it = item_of(a, i);
         const char *rows[PI_FFN_ROWS];
         const uint32_t present = rows_of(a, it, rows);
         const struct pi_span_groups s = pi_walk_span(a.walk, 0);
+        const struct pair p = pair_of<NT>(a, it);
         uint32_t tokens = 0;
+
+        fetch_ids(a, it);
 
         for (uint32_t t0 = 0; t0 < a.n_tok; t0 += NT) {
             const struct pi_vectors v = {a.x + (size_t)t0 * a.walk.n_cols, a.n_tok - t0};
@@ -142,6 +184,7 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
             pi_walk_load<T, NT>(&b, rows, present, a.walk.n_groups, s.begin, s.end);
             if (turn == 0) {
                 pi_pdl_wait(); /* weights do not depend on the kernels in front, all else does */
+                n_real = a.step->n_tok;
                 if (once) {
                     pi_walk_stage<T, NT>(a.walk, v, 0, xs);
                     __syncthreads();
@@ -150,11 +193,11 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
             pi_walk_dot<T, NT>(a.walk, v, rows, present, xs, once, &b, acc);
             pi_walk_put<NT>(acc, part[turn & 1]);
             __syncthreads();
-            if (row < it.n && t0 + t < a.n_tok)
-                bit = wanted(a, it, row, t0 + t,
-                             pi_walk_sum<NT>(a.walk, part[turn & 1], row / PI_FFN_ROWS,
-                                             row % PI_FFN_ROWS, t));
-            put_marks<NT>(a, it, bit, t0, &tokens);
+            if (p.there && t0 + p.t < a.n_tok)
+                bit = wanted(a, it, p, t0 + p.t,
+                             pi_walk_sum<NT>(a.walk, part[turn & 1], p.row / PI_FFN_ROWS,
+                                             p.row % PI_FFN_ROWS, p.t));
+            put_marks<NT>(a, it, bit && t0 + p.t < n_real, t0, &tokens);
             turn++;
         }
     }
@@ -258,33 +301,47 @@ static __device__ uint32_t nth_bit(uint32_t w, uint32_t k)
     return at;
 }
 
-/* Row, within its part, of bit p of the tile. n: words of the tile, a search of n_steps halvings. */
-static __device__ uint32_t row_of(const struct mark_args &a, const struct scan *s, uint32_t base,
-                                  uint32_t n, uint32_t p)
-{
-    uint32_t w = 0;
+#define EMIT 4 /* bits that a thread places at a time, so that their searches overlap */
 
+/* Words of the tile that hold bits p[0..EMIT), found by halving; words behind the tile's end have all bits before them. */
+static __device__ void find_words(const struct scan *s, const uint32_t (&p)[EMIT],
+                                  uint32_t (&w)[EMIT])
+{
+#pragma unroll
     for (uint32_t step = SCAN_WORDS / 2; step > 0; step /= 2) {
-        if (w + step < n && s->before[w + step] <= p)
-            w += step;
+#pragma unroll
+        for (int i = 0; i < EMIT; i++)
+            w[i] += s->before[w[i] + step] <= p[i] ? step : 0;
     }
-    return (base + w - (base + w < a.hot.n_words ? 0 : a.hot.n_words)) * 32 +
-           nth_bit(s->word[w], p - s->before[w]);
 }
 
 /* Bits [begin, end) of the tile to their places: bit p to at + p. */
 template <int NT>
 static __device__ void emit(const struct mark_args &a, const struct scan *s, uint32_t base,
-                            uint32_t n, bool hot, uint32_t begin, uint32_t end, uint32_t at)
+                            bool hot, uint32_t begin, uint32_t end, uint32_t at)
 {
     uint32_t *out = hot ? a.set.local : a.out.ids, *out_tokens = hot ? a.set.tokens : a.out.tokens;
     const uint32_t *marks = a.set.marks + (hot ? a.hot.first_mark : a.cold.first_mark);
+    const uint32_t first_word = hot ? 0 : a.hot.n_words;
 
-    for (uint32_t p = begin + threadIdx.x; p < end; p += PI_FFN_THREADS) {
-        uint32_t row = row_of(a, s, base, n, p);
+    for (uint32_t next = begin + threadIdx.x; next < end; next += EMIT * PI_FFN_THREADS) {
+        uint32_t p[EMIT], w[EMIT] = {};
 
-        out[at + p] = hot ? row : a.cold_ids[row];
-        out_tokens[at + p] = NT == 1 ? 1u : __ldcg(marks + row);
+#pragma unroll
+        for (int i = 0; i < EMIT; i++)
+            p[i] = min(next + i * PI_FFN_THREADS, end - 1);
+        find_words(s, p, w);
+#pragma unroll
+        for (int i = 0; i < EMIT; i++) {
+            uint32_t row =
+                (base + w[i] - first_word) * 32 + nth_bit(s->word[w[i]], p[i] - s->before[w[i]]);
+            uint32_t id = hot ? row : a.cold_ids[row];
+
+            if (next + i * PI_FFN_THREADS < end) {
+                out[at + p[i]] = id;
+                out_tokens[at + p[i]] = NT == 1 ? 1u : __ldcg(marks + row);
+            }
+        }
     }
 }
 
@@ -314,10 +371,10 @@ template <int NT> static __device__ void compact(const struct mark_args &a, stru
         hot = base + n <= a.hot.n_words ? total
               : base >= a.hot.n_words   ? 0
                                         : s->before[a.hot.n_words - base];
-        emit<NT>(a, s, base, n, false, hot, total, n_all - n_hot - hot);
+        emit<NT>(a, s, base, false, hot, total, n_all - n_hot - hot);
         if (a.out.slot != NULL && base + n == n_words)
             publish_cold(a, n_all - n_hot + total - hot);
-        emit<NT>(a, s, base, n, true, 0, hot, n_hot);
+        emit<NT>(a, s, base, true, 0, hot, n_hot);
         n_all += total;
         n_hot += hot;
         __syncthreads(); /* s is filled again */
@@ -332,7 +389,8 @@ template <int NT> static __device__ void compact(const struct mark_args &a, stru
 }
 
 template <int T, int NT>
-static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 3 : 2) mark(struct mark_args a)
+static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
+    mark(struct mark_args a)
 {
     PI_DYN_SHARED(float4, xs);
     __shared__ uint32_t last;
@@ -366,27 +424,37 @@ static struct part part_of(uint32_t first, uint32_t n, uint32_t first_mark, uint
     return p;
 }
 
-/* Blocks that are on the device at the same time: a grid of more would find its predecessors' end. */
-#define BLOCKS_PER_SM 4
-
 template <int T, int NT>
 static void launch_mark(struct mark_args *a, uint32_t n_hot, uint32_t n_cold, uint32_t n_cols,
                         void *stream)
 {
-    uint32_t rows, n_items, n_blocks = BLOCKS_PER_SM * pi_device_sms();
-    size_t smem;
+    const uint32_t resident = pi_ffn_blocks<T, NT>() * pi_device_sms();
+    uint32_t rows, n_items, n_blocks;
+    size_t smem, bytes = 0;
 
     a->walk = pi_walk_plan<T, NT>(n_cols, 4);
     rows = PI_FFN_ROWS * PI_FFN_WARPS / a->walk.team;
     a->hot = part_of(0, n_hot, 0, rows);
     a->cold = part_of(n_hot, n_cold, NT == 1 ? a->hot.n_words : n_hot, rows);
     n_items = a->hot.n_items + a->cold.n_items;
-    if (n_blocks > n_items)
-        n_blocks = n_items > 0 ? n_items : 1;
+    n_blocks = n_items < resident ? n_items : resident;
+    if (n_blocks == 0)
+        n_blocks = 1;
+    for (uint32_t i = 0; i < a->n_ahead; i++)
+        bytes += a->ahead[i].row_bytes;
+    if (rows > 32 / NT)
+        rows = 32 / NT;
+    if (n_hot > 0) /* a warp's share, rounded up unless there is none */
+        a->most_ahead = (uint32_t)(((uint64_t)pi_ahead_neurons(bytes) * rows + n_hot - 1) / n_hot);
     smem = pi_walk_smem<T, NT>(a->walk);
     if (smem < sizeof(struct scan))
         smem = sizeof(struct scan);
     PI_LAUNCH_PDL((mark<T, NT>), n_blocks, PI_FFN_THREADS, smem, (cudaStream_t)stream, *a);
+}
+
+static void add_ahead(struct mark_args *a, const struct pi_dmat *m)
+{
+    a->ahead[a->n_ahead++] = pi_rows_of(m);
 }
 
 static void launch_by_type(struct mark_args *a, enum pi_type type, uint32_t n_hot, uint32_t n_cold,
@@ -401,6 +469,7 @@ static void launch_by_type(struct mark_args *a, enum pi_type type, uint32_t n_ho
 #undef MARK
 }
 
+/* Next come the up rows (and gate rows) of the hot set. */
 extern "C" void pi_k_predict(const struct pi_dev_layer *layer, const float *hidden,
                              const struct pi_k_step *step, const struct pi_k_set *set,
                              const struct pi_k_cold_map *cold, uint32_t n_tok, void *stream)
@@ -421,10 +490,14 @@ extern "C" void pi_k_predict(const struct pi_dev_layer *layer, const float *hidd
         a.out = *cold;
     if (!p->predict_hot)
         a.set.n = NULL;
+    if (layer->gate.data != NULL)
+        add_ahead(&a, &layer->gate);
+    add_ahead(&a, &layer->up);
     launch_by_type(&a, p->fc2.type, p->predict_hot ? layer->n_hot : 0,
                    publishes ? layer->n_cold : 0, p->fc2.n_cols, stream);
 }
 
+/* Next come the down rows of the set, and the up rows where they were not read here. */
 extern "C" void pi_k_gate_exact(const struct pi_shape *shape, const struct pi_dev_layer *layer,
                                 const float *x, const struct pi_k_step *step,
                                 const struct pi_k_set *set, uint32_t n_tok, void *stream)
@@ -440,5 +513,8 @@ extern "C" void pi_k_gate_exact(const struct pi_shape *shape, const struct pi_de
     a.gate = set->gate;
     a.act = pi_act_of(shape);
     a.set = *set;
+    if (shape->gated)
+        add_ahead(&a, &layer->up);
+    add_ahead(&a, &layer->down_t);
     launch_by_type(&a, w->type, layer->n_hot, 0, shape->n_embd, stream);
 }
