@@ -11,7 +11,7 @@ data=$top/datasets
 PATH=$build:$PATH
 export PATH LC_ALL=C
 model=$out/demo.gguf
-budget=${DEMO_BUDGET:-18M}
+budget=${DEMO_BUDGET:-24M}
 
 say() { printf '\n== %s\n' "$*"; }
 run() {

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 1024u /* the factor is a multiple of 1 / STEPS */
+#define STEPS     1024u /* the factor is a multiple of 1 / STEPS */
+#define MAX_STEPS (64 * STEPS)
+#define SPARE     50u /* sets grow where more than one part in so many is left over */
 
 void pi_format_bytes(uint64_t bytes, char *text, size_t n)
 {
@@ -21,6 +23,13 @@ void pi_format_bytes(uint64_t bytes, char *text, size_t n)
         (void)snprintf(text, n, "%lluK", (unsigned long long)(bytes / 1024 + (bytes % 1024 != 0)));
 }
 
+static uint32_t scaled(uint32_t n_hot, uint32_t step, uint32_t n_ff)
+{
+    const uint64_t n = (uint64_t)n_hot * step / STEPS;
+
+    return n < n_ff ? (uint32_t)n : n_ff;
+}
+
 /* The fullest GPU's bytes with hot sets of step / STEPS of full (n_layer). */
 static enum pi_code fullest(struct pi_placement *p, const uint32_t *full, uint32_t step,
                             const struct pi_model_bytes *b, uint64_t context_bytes,
@@ -30,7 +39,7 @@ static enum pi_code fullest(struct pi_placement *p, const uint32_t *full, uint32
 
     *bytes_out = 0;
     for (uint32_t l = 0; l < p->n_layer; l++)
-        p->layers[l].n_hot = (uint32_t)((uint64_t)full[l] * step / STEPS);
+        p->layers[l].n_hot = scaled(full[l], step, p->n_ff);
     for (uint32_t u = 1; u < p->n_units; u++) {
         struct pi_gpu_budget g;
 
@@ -41,13 +50,33 @@ out:
     return rc;
 }
 
-/* Finds the largest step that fits and leaves p cut to it. */
-static enum pi_code search(struct pi_placement *p, const uint32_t *full,
+/* The largest step between lo, which fits, and hi, which does not, or was not tried; leaves p at it. */
+static enum pi_code search(struct pi_placement *p, const uint32_t *full, uint32_t lo, uint32_t hi,
                            const struct pi_model_bytes *b, uint64_t context_bytes, uint64_t budget,
                            struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    uint32_t lo = 0, hi = STEPS;
+    uint64_t bytes;
+
+    while (hi - lo > 1) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+
+        PI_TRY(fullest(p, full, mid, b, context_bytes, &bytes, err));
+        if (bytes <= budget)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    PI_TRY(fullest(p, full, lo, b, context_bytes, &bytes, err));
+out:
+    return rc;
+}
+
+static enum pi_code shrink(struct pi_placement *p, const uint32_t *full,
+                           const struct pi_model_bytes *b, uint64_t context_bytes, uint64_t budget,
+                           struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
     uint64_t bytes;
     char need[32], have[32];
 
@@ -59,16 +88,7 @@ static enum pi_code search(struct pi_placement *p, const uint32_t *full,
                 "--vram-budget %s: this placement's attention and buffers alone need %s", have,
                 need);
     }
-    while (hi - lo > 1) { /* lo fits; hi does not, or was not tried */
-        const uint32_t mid = lo + (hi - lo) / 2;
-
-        PI_TRY(fullest(p, full, mid, b, context_bytes, &bytes, err));
-        if (bytes <= budget)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    PI_TRY(fullest(p, full, lo, b, context_bytes, &bytes, err));
+    PI_TRY(search(p, full, 0, STEPS, b, context_bytes, budget, err));
 out:
     return rc;
 }
@@ -92,7 +112,9 @@ enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m,
     PI_TRY(pi_estimate_model(&m->file, &m->shape, pred, &run, &b, err));
     PI_TRY(fullest(p, full, STEPS, &b, context_bytes, &bytes, err));
     if (bytes > budget)
-        PI_TRY(search(p, full, &b, context_bytes, budget, err));
+        PI_TRY(shrink(p, full, &b, context_bytes, budget, err));
+    else if (context_bytes > 0 && budget - bytes > budget / SPARE)
+        PI_TRY(search(p, full, STEPS, MAX_STEPS + 1, &b, context_bytes, budget, err));
     p->budget = budget;
 out:
     free(full);

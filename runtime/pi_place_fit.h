@@ -1,5 +1,5 @@
 /*
- * pi_place_fit.h - makes a placement smaller: hottest-first order means that any shorter prefix is a placement too.
+ * pi_place_fit.h - fits a placement to a run: hottest-first order means that any shorter or longer prefix is a placement too.
  */
 #ifndef PI_PLACE_FIT_H
 #define PI_PLACE_FIT_H
@@ -12,8 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Cuts every layer's hot prefix by the same factor, the largest with which each GPU stays within budget bytes at the run's context and KV type, and notes
- * the new budget in p. Cuts nothing where p fits: a placement does at its own budget, unless the context takes more than it was made for. pred: NULL where
+/* Scales every layer's hot prefix by the same factor, the largest with which each GPU stays within budget bytes at the run's context and KV type, and notes
+ * the new budget in p. A placement fits its own budget, unless the context takes more than it was made for: then, or with a smaller budget, prefixes are cut. On a GPU
+ * where more than a fiftieth would be left over (a smaller KV cache, no predictors) they grow; layers without hot neurons stay so. pred: NULL where
  * the run has none (all layers dense or exact). context_bytes: what a CUDA context takes, as measured, charged to the budget (0: no GPU).
  * PI_E_INFEASIBLE, naming the smallest budget, when not even an empty hot set fits. */
 enum pi_code pi_place_fit(struct pi_placement *p, const struct pi_model *m,

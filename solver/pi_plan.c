@@ -315,6 +315,8 @@ static void adopt(struct job *j, const struct pi_ilp_layer *layers, const struct
             y->mode_gpu = TAG_MODE_GPU(o->tag);
             y->mode_cpu = TAG_MODE_CPU(o->tag);
         }
+        if (y->n_hot == p->n_ff && j->cost.layers[l].predictor)
+            y->mode_cpu = PI_MODE_PREDICTED; /* should a run cut the hot set */
     }
     if (latency)
         p->output_unit =

@@ -31,3 +31,7 @@ pi_unit_tests += tests/t_estimate_gpu
 tests_t_estimate_gpu_SOURCES = tests/t_estimate_gpu.c tests/tap.h
 tests_t_estimate_gpu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 endif
+
+pi_unit_tests += tests/t_place_fit
+tests_t_place_fit_SOURCES = tests/t_place_fit.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_place_fit_LDADD   = $(PI_RUNTIME_LIBS)
