@@ -8,6 +8,7 @@
 #include "common/pi_size.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -437,6 +438,8 @@ static enum pi_code await_end(struct pi_exec_gpu *x, struct pi_err *err)
 
         if (rc != PI_OK || done)
             return rc;
+        if (i > 4096)
+            (void)sched_yield();
         if (i % 1024 == 0 && pi_xg_now() > until) {
             *(volatile uint32_t *)x->m.abort.host = 1;
             return pi_err_set(err, PI_E_DEVICE, "GPU %d: a step did not end in %.0f s", x->index,

@@ -3,6 +3,7 @@
 
 #include "runtime/pi_exec_gpu_int.h"
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -93,7 +94,9 @@ static void check_device(struct pi_exec_gpu *x)
         fail(x, PI_E_DEVICE);
 }
 
-#define SPINS_A_LOOK 200000 /* some milliseconds */
+#define SPINS_A_LOOK  200000 /* some milliseconds */
+#define SPINS_A_YIELD 64     /* where the GPU is emulated, it is the other thread on this core */
+#define SPINS_FIRST   4096
 
 static void wait_slot(struct pi_exec_gpu *x, uint32_t slot)
 {
@@ -104,6 +107,8 @@ static void wait_slot(struct pi_exec_gpu *x, uint32_t slot)
             atomic_load_explicit(flag, memory_order_acquire) == x->epoch)
             break;
         cpu_relax();
+        if (i > SPINS_FIRST && i % SPINS_A_YIELD == 0)
+            (void)sched_yield();
         if (i % SPINS_A_LOOK == 0)
             check_device(x);
     }

@@ -221,10 +221,12 @@ template <int V> static __global__ void merge(struct merge_args a)
     } else {
         uint32_t epoch = await_ahead(a.wait, a.step);
 
-        load_cold<V>(a, p, &r);
+        if (a.wait.slot_map != NULL)
+            load_cold<V>(a, p, &r);
         arrived = pi_global_ns();
         pi_pdl_wait();
-        if (await_again(a.wait, a.step, epoch)) {
+        /* without a slot the payload is what a kernel in front has waited for */
+        if (a.wait.slot_map == NULL || await_again(a.wait, a.step, epoch)) {
             load_cold<V>(a, p, &r);
             arrived = pi_global_ns();
         }
