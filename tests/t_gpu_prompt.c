@@ -198,7 +198,7 @@ static void test_logits(void)
 
 /* ---- many tokens ---- */
 
-#define LONG 150
+#define LONG 110
 
 /* Two sequences in turns, then more of the first; chunks that cut them anywhere; only some logits wanted. */
 static void check_long(const struct tiny *t, const struct setup *u, const struct split *split)
@@ -222,7 +222,7 @@ static void check_long(const struct tiny *t, const struct setup *u, const struct
 
     for (uint32_t i = 0; i < LONG; i++) {
         token[i] = (int32_t)((i * 37 + i / 7) % t->n_vocab);
-        seq[i] = i < 40 ? 0 : i < 70 ? 1 : i < 90 ? i & 1 : 0;
+        seq[i] = i < 40 ? 0 : i < 60 ? 1 : i < 75 ? i & 1 : 0;
         pos[i] = next[seq[i]]++;
         want[i] = i % 3 == 0 || i == LONG - 1;
         n_want += want[i];
@@ -251,19 +251,19 @@ static void check_long(const struct tiny *t, const struct setup *u, const struct
 
 static void test_long(void)
 {
-    static const uint32_t batch[] = {7, 64, 150};
+    static const uint32_t batch[] = {7, 64, 110};
     struct tiny t = llama;
 
     t.n_ctx = 128;
     t.n_head_kv = 2;
-    t.n_ff = 999;
-    for (int i = 0; i < 12; i++) {
+    t.n_ff = 299;
+    for (int i = 0; i < 9; i++) {
         struct setup u = {.kv = i & 1 ? PI_TYPE_F16 : PI_TYPE_F32,
                           .n_ctx = 128,
                           .n_seq = 2,
                           .n_batch = batch[i % 3],
                           .f32 = i % 4 < 2,
-                          .cold = i < 8 ? PI_PROMPT_COLD_STREAM : PI_PROMPT_COLD_CPU,
+                          .cold = i < 6 ? PI_PROMPT_COLD_STREAM : PI_PROMPT_COLD_CPU,
                           .pin_slots = i % 5 == 0 ? 1 : 0,
                           .dev_slots = i % 4 == 1 ? 1 : 0,
                           .slot_bytes = i % 3 == 0 ? 20000 : 0};
