@@ -22,7 +22,7 @@
 #define N_FF     11008
 #define CALLS    48   /* of a series, as a step of as many layers */
 #define SERIES   15   /* at most... */
-#define SECONDS  0.25 /* ... in this time, but two */
+#define SECONDS  0.12 /* ... in this time, but two */
 #define BARRIERS 200
 #define DELAY    3e-6 /* of the late thread */
 
@@ -236,14 +236,14 @@ static void line(struct rig *r, uint32_t n, uint32_t n_tok, const struct pi_cold
 
 static void sweep(struct rig *r, uint32_t n, uint32_t n_tok, double seq)
 {
-    static const uint32_t share_one[] = {0, 4, 6, 8}, /* eighths */
-        chunk_one[] = {4, 8, 16}, chunk_two[] = {1, 2, 4};
+    static const uint32_t eighths[] = {8, 7, 6, 4, 0}, size[] = {4, 8, 12, 16, 24, 32};
 
-    for (size_t i = 0; i < sizeof(share_one) / sizeof(share_one[0]); i++) {
-        for (size_t k = 0; k < 3; k++) {
-            struct pi_cold_form f = {.n_one = n * share_one[i] / 8,
-                                     .chunk_one = share_one[i] > 0 ? chunk_one[k] : 1,
-                                     .chunk_two = share_one[i] > 0 ? 2 : chunk_two[k]};
+    for (size_t i = 0; i < sizeof(eighths) / sizeof(eighths[0]); i++) {
+        for (size_t k = 0; k < sizeof(size) / sizeof(size[0]); k++) {
+            bool two = eighths[i] == 0;
+            struct pi_cold_form f = {.n_one = n * eighths[i] / 8,
+                                     .chunk_one = two ? 1 : size[k],
+                                     .chunk_two = two ? size[k] / 2 : 4};
 
             line(r, n, n_tok, &f, seq);
         }
@@ -271,15 +271,13 @@ static void bench_type(struct rig *r, enum pi_type type, bool all)
     pi_pool_run(r->pool, fill, r);
     seq = sequential(r);
     printf("%-5s sequential read %53.1f\n", pi_type_name(type), seq);
+    line(r, 44, 1, NULL, seq);
     line(r, 374, 1, NULL, seq);
     line(r, 1100, 1, NULL, seq);
     for (uint32_t n_tok = 4; n_tok <= 32; n_tok = n_tok == 4 ? 8 : 32 + (n_tok == 32))
         line(r, 1100, n_tok, NULL, seq);
-    if (all) {
-        sweep(r, 374, 1, seq);
-        for (uint32_t n_tok = 4; n_tok <= 32; n_tok = n_tok == 4 ? 8 : 32 + (n_tok == 32))
-            sweep(r, 1100, n_tok, seq);
-    }
+    for (uint32_t n_tok = 1; all && n_tok <= (type == PI_TYPE_F16 ? 8 : 1); n_tok *= 2)
+        sweep(r, n_tok == 1 ? 374 : 1100, n_tok, seq);
     free(r->w);
 }
 

@@ -19,11 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE     64 /* neurons taken through gate, up and down together */
-#define COLS     32 /* columns are cut at multiples of it: whole blocks of quantised rows */
-#define PARTS    64 /* partial sums of a list at most... */
-#define PART_TOK 4  /* ... for so many tokens; fewer for more */
+#define TILE     64  /* neurons taken through gate, up and down together */
+#define COLS     32  /* columns are cut at multiples of it: whole blocks of quantised rows */
+#define PARTS    48  /* partial sums of a list at most... */
+#define PART_TOK 8   /* ... for so many tokens; fewer for more */
+#define FEW      128 /* a short list: a chunk for each of 16 threads */
 #define LINE     64
+#define STREAMS  4   /* rows that the kernels read side by side */
+#define HEAD     512 /* bytes of a row that start the hardware's prefetcher */
 
 struct pi_cold_scratch {
     alignas(LINE) atomic_uint drawn; /* chunks drawn beyond each thread's first; 0 between jobs */
@@ -43,6 +46,15 @@ struct list {
 
 struct chunk {
     uint32_t begin, end;
+};
+
+/* One thread's way through the chunks. */
+struct walk {
+    const struct pi_cold_job *job;
+    struct pi_cold_form form;
+    uint32_t n_one, n_chunks; /* chunks with a partial sum; of both kinds */
+    uint32_t n_threads;
+    uint32_t next; /* the chunk drawn for later */
 };
 
 /* ---- scratch ---- */
@@ -104,11 +116,27 @@ void pi_cold_scratch_free(struct pi_cold_scratch *s)
 
 /* ---- form and chunks ---- */
 
+static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
+{
+    if (v < low)
+        return low;
+    return v < high ? v : high;
+}
+
+/* Few tokens: one pass, since rows are read fastest when they are read whole, as many as the kernels take side by side; a narrow piece of a row out of each page runs at
+ * a third of the speed on one core. What is left of the list when most of it is done goes in small chunks, so that all threads end together.
+ * Many tokens: partial sums of all of them would be more than the rows. */
 struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
 {
-    struct pi_cold_form f = {.n_one = 0, .chunk_one = 1, .chunk_two = n / 96 + 1};
+    struct pi_cold_form f = {.n_one = n, .chunk_one = n / 16 + (n % 16 != 0)};
 
-    (void)n_tok;
+    if (n_tok > 4)
+        f.n_one = 0;
+    else if (n > FEW)
+        f.n_one = n - n / 8;
+    if (n > FEW)
+        f.chunk_one = ((f.n_one + PARTS - 1) / PARTS + STREAMS - 1) / STREAMS * STREAMS;
+    f.chunk_two = clamp(n / 256, 1, 4) * STREAMS;
     return f;
 }
 
@@ -131,14 +159,21 @@ static struct pi_cold_form form_of(const struct pi_cold_job *job)
     return f;
 }
 
-/* Chunk number i; of the first n_one_chunks each has a partial sum. */
-static struct chunk chunk_of(const struct pi_cold_job *job, const struct pi_cold_form *f,
-                             uint32_t i)
+static struct walk walk_of(const struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
 {
-    uint32_t n_one = chunks_in(f->n_one, f->chunk_one);
-    uint32_t first = i < n_one ? 0 : f->n_one, end = i < n_one ? f->n_one : job->n;
-    uint32_t size = i < n_one ? f->chunk_one : f->chunk_two;
-    uint32_t begin = first + (i < n_one ? i : i - n_one) * size;
+    struct walk w = {.job = job, .form = form_of(job), .n_threads = n_threads, .next = thread};
+
+    w.n_one = chunks_in(w.form.n_one, w.form.chunk_one);
+    w.n_chunks = w.n_one + chunks_in(job->n - w.form.n_one, w.form.chunk_two);
+    return w;
+}
+
+static struct chunk chunk_of(const struct walk *w, uint32_t i)
+{
+    bool one = i < w->n_one;
+    uint32_t size = one ? w->form.chunk_one : w->form.chunk_two;
+    uint32_t end = one ? w->form.n_one : w->job->n;
+    uint32_t begin = one ? i * size : w->form.n_one + (i - w->n_one) * size;
 
     return (struct chunk){begin, end - begin < size ? end : begin + size};
 }
@@ -157,7 +192,8 @@ static uint32_t run_length(const struct list *l, uint32_t k)
 
 static uint32_t n_set(uint32_t mask)
 {
-    return (uint32_t)__builtin_popcount(mask);
+    /* the builtin is a call where the target has no such instruction */
+    return (mask & (mask - 1)) == 0 ? mask != 0 : (uint32_t)__builtin_popcount(mask);
 }
 
 /* out (packed): rows of the list . x of their tokens. */
@@ -205,7 +241,40 @@ static void add_rows(const struct pi_cold_job *job, const struct list *l, const 
     }
 }
 
+/* Asks for the heads of the rows that are read first from a matrix, so that the stream from memory does not stop where one matrix or chunk
+ * ends and the next begins. */
+static void ask(const struct pi_mat *m, const uint32_t *ids, uint32_t n)
+{
+    size_t bytes = m->row_bytes < HEAD ? m->row_bytes : HEAD;
+
+    for (uint32_t i = 0; i < n && i < STREAMS; i++) {
+        const char *row = pi_mat_row(m, ids[i]);
+
+        for (size_t b = 0; b < bytes; b += LINE)
+            __builtin_prefetch(row + b, 0, 2);
+    }
+}
+
 /* ---- the first pass ---- */
+
+/* The matrix that the activation is applied to. */
+static const struct pi_mat *first_mat(const struct pi_cold_job *job)
+{
+    return job->shape->gated ? &job->w->gate : &job->w->up;
+}
+
+/* Draws the next chunk, not long before the one in hand ends, and asks for its first rows. */
+static void draw(struct walk *w)
+{
+    struct pi_cold_scratch *s = w->job->scratch;
+    struct chunk c;
+
+    w->next = w->n_threads + atomic_fetch_add_explicit(&s->drawn, 1, memory_order_relaxed);
+    if (w->next >= w->n_chunks)
+        return;
+    c = chunk_of(w, w->next);
+    ask(first_mat(w->job), w->job->ids + c.begin, c.end - c.begin);
+}
 
 static uint32_t all_tokens(const struct pi_cold_job *job)
 {
@@ -265,16 +334,20 @@ static void keep_fired(struct list *l, float *v)
     l->n = n;
 }
 
-/* l, prod: what of the tile goes into down. */
-static void tile_products(const struct pi_cold_job *job, struct chunk tile, struct list *l,
-                          float *prod)
+/* l, prod: what of the tile goes into down. last: the chunk ends with the tile and is done then but for what comes behind the barrier. */
+static void tile_products(struct walk *w, struct chunk tile, bool last, struct list *l, float *prod)
 {
+    const struct pi_cold_job *job = w->job;
     bool gated = job->shape->gated;
     float up[TILE * PI_COLD_TOKENS];
     size_t n;
 
     list_wanted(job, tile, l);
-    dots(job, gated ? &job->w->gate : &job->w->up, l, prod);
+    if (last && !gated)
+        draw(w);
+    if (gated && job->mode != PI_MODE_EXACT) /* most of them will fire */
+        ask(&job->w->up, l->id, l->n);
+    dots(job, first_mat(job), l, prod);
     if (!gated && job->w->up_b != NULL)
         add_bias(l, job->w->up_b, prod);
     pi_activate_n(job->shape, prod, n_values(l));
@@ -282,6 +355,10 @@ static void tile_products(const struct pi_cold_job *job, struct chunk tile, stru
         keep_fired(l, prod);
     if (!gated)
         return;
+    if (last)
+        draw(w);
+    else
+        ask(&job->w->down_t, l->id, l->n);
     dots(job, &job->w->up, l, up);
     n = n_values(l);
     for (size_t i = 0; i < n; i++)
@@ -301,34 +378,47 @@ static void note_fired(const struct pi_cold_job *job, struct chunk tile, const s
     }
 }
 
-static void run_chunk(const struct pi_cold_job *job, struct chunk c, uint32_t part, bool one_pass)
+/* Two passes: the products, for add_products(). */
+static void chunk_products(struct walk *w, struct chunk c)
 {
-    struct pi_cold_scratch *s = job->scratch;
-    uint32_t d = job->w->down_t.n_cols;
-    float prod[TILE * PI_COLD_TOKENS], *y = s->part + (size_t)part * job->n_tok * d;
-    float *to = s->prod + (size_t)c.begin * job->n_tok;
+    const struct pi_cold_job *job = w->job;
+    float prod[TILE * PI_COLD_TOKENS], *to = job->scratch->prod + (size_t)c.begin * job->n_tok;
+
+    for (uint32_t b = c.begin; b < c.end; b += TILE) {
+        struct chunk tile = {b, c.end - b < TILE ? c.end : b + TILE};
+        struct list l;
+        size_t n;
+
+        tile_products(w, tile, tile.end == c.end, &l, prod);
+        note_fired(job, tile, &l);
+        n = n_values(&l);
+        memcpy(to, prod, n * sizeof(*to));
+        to += n;
+    }
+}
+
+/* One pass: the chunk's partial sum. */
+static void chunk_sum(struct walk *w, struct chunk c, uint32_t part)
+{
+    const struct pi_cold_job *job = w->job;
+    size_t d = job->w->down_t.n_cols;
+    float prod[TILE * PI_COLD_TOKENS], *y = job->scratch->part + part * job->n_tok * d;
     bool used = false;
 
     for (uint32_t b = c.begin; b < c.end; b += TILE) {
         struct chunk tile = {b, c.end - b < TILE ? c.end : b + TILE};
         struct list l;
 
-        tile_products(job, tile, &l, prod);
+        tile_products(w, tile, false, &l, prod);
         note_fired(job, tile, &l);
-        if (!one_pass) {
-            size_t n = n_values(&l);
-
-            memcpy(to, prod, n * sizeof(*to));
-            to += n;
-        } else if (l.n > 0) {
-            if (!used)
-                memset(y, 0, (size_t)job->n_tok * d * sizeof(*y));
-            used = true;
-            add_rows(job, &l, prod, (struct chunk){0, d}, y);
-        }
+        if (tile.end == c.end)
+            draw(w);
+        if (l.n > 0 && !used)
+            memset(y, 0, job->n_tok * d * sizeof(*y));
+        used |= l.n > 0;
+        add_rows(job, &l, prod, (struct chunk){0, job->w->down_t.n_cols}, y);
     }
-    if (one_pass)
-        s->used[part] = used;
+    job->scratch->used[part] = used;
 }
 
 /* ---- behind the barrier ---- */
@@ -341,12 +431,13 @@ static struct chunk columns(uint32_t d, uint32_t thread, uint32_t n_threads)
     return (struct chunk){(uint32_t)(b < d ? b : d), (uint32_t)(e < d ? e : d)};
 }
 
-static void add_parts(const struct pi_cold_job *job, uint32_t n_parts, struct chunk cols)
+static void add_parts(const struct walk *w, struct chunk cols)
 {
+    const struct pi_cold_job *job = w->job;
     const struct pi_cold_scratch *s = job->scratch;
     uint32_t d = job->w->down_t.n_cols;
 
-    for (uint32_t p = 0; p < n_parts; p++) {
+    for (uint32_t p = 0; p < w->n_one; p++) {
         for (uint32_t t = 0; s->used[p] && t < job->n_tok; t++)
             job->cpu->axpy_f32(1.0f, s->part + ((size_t)p * job->n_tok + t) * d + cols.begin,
                                job->out + (size_t)t * d + cols.begin, cols.end - cols.begin);
@@ -354,9 +445,10 @@ static void add_parts(const struct pi_cold_job *job, uint32_t n_parts, struct ch
 }
 
 /* Adds what the chunks of the two-pass form left, in ascending order. */
-static void add_products(const struct pi_cold_job *job, const struct pi_cold_form *f,
-                         struct chunk cols)
+static void add_products(const struct walk *w, struct chunk cols)
 {
+    const struct pi_cold_job *job = w->job;
+    const struct pi_cold_form *f = &w->form;
     const struct pi_cold_scratch *s = job->scratch;
     float prod[TILE * PI_COLD_TOKENS], *to = prod;
     struct list l = {.n = 0};
@@ -387,16 +479,17 @@ static void add_products(const struct pi_cold_job *job, const struct pi_cold_for
 
 static void count(struct pi_cold_job *job)
 {
-    struct pi_cold_stats st = {0};
+    const uint32_t *fired = job->scratch->fired;
+    struct pi_cold_stats st = {.first_rows = job->n};
     uint32_t rows = 0;
 
-    for (uint32_t i = 0; i < job->n; i++) {
-        uint32_t fired = job->scratch->fired[i];
-
-        st.first_rows += job->tokens == NULL || (job->tokens[i] & all_tokens(job)) != 0;
-        st.active += n_set(fired);
-        rows += fired != 0;
-    }
+    for (uint32_t i = 0; i < job->n; i++)
+        rows += fired[i] != 0;
+    st.active = rows;
+    for (uint32_t i = 0; job->n_tok > 1 && i < job->n; i++)
+        st.active += fired[i] != 0 ? n_set(fired[i]) - 1 : 0;
+    for (uint32_t i = 0; job->tokens != NULL && i < job->n; i++)
+        st.first_rows -= (job->tokens[i] & all_tokens(job)) == 0;
     st.up_rows = job->shape->gated ? rows : 0;
     st.down_rows = rows;
     job->stats = st;
@@ -404,26 +497,28 @@ static void count(struct pi_cold_job *job)
 
 void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
 {
-    struct pi_cold_scratch *s = job->scratch;
-    struct pi_cold_form f = form_of(job);
-    uint32_t n_one = chunks_in(f.n_one, f.chunk_one);
-    uint32_t n_chunks = n_one + chunks_in(job->n - f.n_one, f.chunk_two);
+    struct walk w = walk_of(job, thread, n_threads);
     uint32_t d = job->w->down_t.n_cols;
     struct chunk cols = columns(d, thread, n_threads);
 
-    /* the first chunk is the thread's own: they do not all reach for the counter at once */
-    for (uint32_t i = thread; i < n_chunks;
-         i = n_threads + atomic_fetch_add_explicit(&s->drawn, 1, memory_order_relaxed))
-        run_chunk(job, chunk_of(job, &f, i), i, i < n_one);
+    /* a thread's first chunk is its own: they do not all reach for the counter at once */
+    while (w.next < w.n_chunks) {
+        uint32_t i = w.next;
+
+        if (i < w.n_one)
+            chunk_sum(&w, chunk_of(&w, i), i);
+        else
+            chunk_products(&w, chunk_of(&w, i));
+    }
     if (n_threads > 1)
         pi_pool_barrier(job->pool, thread);
     if (thread == 0)
-        atomic_store_explicit(&s->drawn, 0, memory_order_relaxed);
+        atomic_store_explicit(&job->scratch->drawn, 0, memory_order_relaxed);
     for (uint32_t t = 0; t < job->n_tok; t++)
         memset(job->out + (size_t)t * d + cols.begin, 0,
                (cols.end - cols.begin) * sizeof(*job->out));
-    add_parts(job, n_one, cols);
-    add_products(job, &f, cols);
+    add_parts(&w, cols);
+    add_products(&w, cols);
     if (thread == 0)
         count(job);
 }

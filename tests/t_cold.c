@@ -305,7 +305,7 @@ static int check_layer(const struct pi_cpu *cpu, const struct layer *l, uint32_t
     for (int masked = 0; masked < 2; masked++) {
         struct list li = make_list(l, n, n_tok, masked);
 
-        for (int mode = PI_MODE_DENSE; mode <= PI_MODE_PREDICTED; mode += 2) {
+        for (int mode = PI_MODE_DENSE; mode <= PI_MODE_PREDICTED; mode++) {
             struct pi_cold_job job = {.cpu = cpu,
                                       .shape = &l->shape,
                                       .w = &l->w,

@@ -211,72 +211,88 @@ INLINE void prefetch_row(const char *row, size_t from, size_t to)
         __builtin_prefetch(row + i, 0, 2);
 }
 
-/* The next ROWS rows of a matrix; p: the first of them. */
-INLINE void prefetch_rows(const char *p, size_t stride, size_t row_bytes)
+/* The first of n picked rows, at most ROWS. */
+INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, uint32_t n,
+                         size_t from, size_t to)
 {
-    for (uint32_t r = 0; r < ROWS; r++)
-        prefetch_row(p + r * stride, 0, row_bytes);
-}
-
-/* The next ROWS picked rows. */
-INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, size_t from,
-                         size_t to)
-{
-    for (uint32_t r = 0; r < ROWS; r++)
+    for (uint32_t r = 0; r < (n < ROWS ? n : ROWS); r++)
         prefetch_row(row_at(base, stride, ids[r]), from, to);
 }
 
-/* DOT(rows, row, x, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is in a row. */
+/* DOT(rows, row, x, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is in a row. The last
+ * rows of a list stand side by side too: one stream alone leaves memory half idle. */
 #define KERNELS(T, DOT, AXPY, TO_F32, BYTES)                                                      \
+    static TARGET void dot_up_to_##T(uint32_t rows, const void *const *row, const float *x,       \
+                                     uint32_t n, float *out)                                      \
+    {                                                                                             \
+        switch (rows) {                                                                           \
+        case 1:                                                                                   \
+            DOT(1, row, x, n, out);                                                               \
+            break;                                                                                \
+        case 2:                                                                                   \
+            DOT(2, row, x, n, out);                                                               \
+            break;                                                                                \
+        case 3:                                                                                   \
+            DOT(3, row, x, n, out);                                                               \
+            break;                                                                                \
+        default:                                                                                  \
+            DOT(ROWS, row, x, n, out);                                                            \
+        }                                                                                         \
+    }                                                                                             \
     static TARGET void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows,             \
                                     const float *x, uint32_t n, float *out)                       \
     {                                                                                             \
-        uint32_t i = 0;                                                                           \
-        for (; n_rows - i >= ROWS; i += ROWS) {                                                   \
+        for (uint32_t i = 0; i < n_rows; i += ROWS) {                                             \
             const char *p = row_at(rows, stride, i);                                              \
-            const void *row[ROWS] = {p, p + stride, p + 2 * stride, p + 3 * stride};              \
-            if (n_rows - i >= 2 * ROWS)                                                           \
-                prefetch_rows(p + ROWS * stride, stride, BYTES(n));                               \
-            DOT(ROWS, row, x, n, out + i);                                                        \
-        }                                                                                         \
-        for (; i < n_rows; i++) {                                                                 \
-            const void *row[1] = {row_at(rows, stride, i)};                                       \
-            DOT(1, row, x, n, out + i);                                                           \
+            uint32_t k = n_rows - i < ROWS ? n_rows - i : ROWS;                                   \
+            const void *row[ROWS];                                                                \
+            for (uint32_t r = 0; r < k; r++)                                                      \
+                row[r] = p + r * stride;                                                          \
+            for (uint32_t r = ROWS; r < 2 * ROWS && r < n_rows - i; r++)                          \
+                prefetch_row(p + r * stride, 0, BYTES(n));                                        \
+            dot_up_to_##T(k, row, x, n, out + i);                                                 \
         }                                                                                         \
     }                                                                                             \
     static TARGET void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids,          \
                                    uint32_t n_ids, const float *x, uint32_t n, float *out)        \
     {                                                                                             \
-        uint32_t i = 0;                                                                           \
-        for (; n_ids - i >= ROWS; i += ROWS) {                                                    \
-            const void *row[ROWS] = {                                                             \
-                row_at(base, stride, ids[i]), row_at(base, stride, ids[i + 1]),                   \
-                row_at(base, stride, ids[i + 2]), row_at(base, stride, ids[i + 3])};              \
-            if (n_ids - i >= 2 * ROWS)                                                            \
-                prefetch_ids(base, stride, ids + i + ROWS, 0, BYTES(n));                          \
-            DOT(ROWS, row, x, n, out + i);                                                        \
+        for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
+            const void *row[ROWS];                                                                \
+            uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
+            for (uint32_t r = 0; r < k; r++)                                                      \
+                row[r] = row_at(base, stride, ids[i + r]);                                        \
+            prefetch_ids(base, stride, ids + i + k, n_ids - i - k, 0, BYTES(n));                  \
+            dot_up_to_##T(k, row, x, n, out + i);                                                 \
         }                                                                                         \
-        for (; i < n_ids; i++) {                                                                  \
-            const void *row[1] = {row_at(base, stride, ids[i])};                                  \
-            DOT(1, row, x, n, out + i);                                                           \
+    }                                                                                             \
+    static TARGET void axpy_up_to_##T(uint32_t rows, const void *const *row, const float *a,      \
+                                      uint32_t begin, uint32_t end, float *y)                     \
+    {                                                                                             \
+        switch (rows) {                                                                           \
+        case 1:                                                                                   \
+            AXPY(1, row, a, begin, end, y);                                                       \
+            break;                                                                                \
+        case 2:                                                                                   \
+            AXPY(2, row, a, begin, end, y);                                                       \
+            break;                                                                                \
+        case 3:                                                                                   \
+            AXPY(3, row, a, begin, end, y);                                                       \
+            break;                                                                                \
+        default:                                                                                  \
+            AXPY(ROWS, row, a, begin, end, y);                                                    \
         }                                                                                         \
     }                                                                                             \
     static TARGET void axpy_ids_##T(const void *base, size_t stride, const uint32_t *ids,         \
                                     const float *a, uint32_t n_ids, uint32_t begin, uint32_t end, \
                                     float *y)                                                     \
     {                                                                                             \
-        uint32_t i = 0;                                                                           \
-        for (; n_ids - i >= ROWS; i += ROWS) {                                                    \
-            const void *row[ROWS] = {                                                             \
-                row_at(base, stride, ids[i]), row_at(base, stride, ids[i + 1]),                   \
-                row_at(base, stride, ids[i + 2]), row_at(base, stride, ids[i + 3])};              \
-            if (n_ids - i >= 2 * ROWS)                                                            \
-                prefetch_ids(base, stride, ids + i + ROWS, BYTES(begin), BYTES(end));             \
-            AXPY(ROWS, row, a + i, begin, end, y);                                                \
-        }                                                                                         \
-        for (; i < n_ids; i++) {                                                                  \
-            const void *row[1] = {row_at(base, stride, ids[i])};                                  \
-            AXPY(1, row, a + i, begin, end, y);                                                   \
+        for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
+            const void *row[ROWS];                                                                \
+            uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
+            for (uint32_t r = 0; r < k; r++)                                                      \
+                row[r] = row_at(base, stride, ids[i + r]);                                        \
+            prefetch_ids(base, stride, ids + i + k, n_ids - i - k, BYTES(begin), BYTES(end));     \
+            axpy_up_to_##T(k, row, a + i, begin, end, y);                                         \
         }                                                                                         \
     }                                                                                             \
     static TARGET void to_f32_##T(const void *row, float *out, uint32_t n)                        \
