@@ -28,7 +28,7 @@ endif
 
 if HAVE_CXX
 pi_unit_tests += tests/t_estimate_gpu
-tests_t_estimate_gpu_SOURCES = tests/t_estimate_gpu.c tests/tap.h
+tests_t_estimate_gpu_SOURCES = tests/t_estimate_gpu.c $(engine_rig)
 tests_t_estimate_gpu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 endif
 
