@@ -120,6 +120,7 @@ int main(int argc, char **argv)
     struct pi_gpu_speed speed;
     struct pi_gpu_info info;
     bool sweep = argc > 1 && strcmp(argv[1], "--sweep") == 0;
+    bool only_ffn = argc > 1 && strcmp(argv[1], "--ffn") == 0;
 
     if (pi_gpu_count() == 0)
         bench_die(__FILE__, __LINE__, "pi_gpu_count", "no GPU");
@@ -135,7 +136,10 @@ int main(int argc, char **argv)
     BENCH_DO(pi_gpu_alloc(0, POOL_BYTES, &r.pool, &err_));
     fill_pool(&r);
     bench_reset(&r);
-    bench_kernels_mat(&r, sweep);
+    if (!only_ffn)
+        bench_kernels_mat(&r, sweep);
+    if (!sweep)
+        bench_kernels_ffn(&r);
     pi_gpu_free(&r.pool);
     pi_gpu_free(&r.scratch);
     pi_gpu_event_destroy(r.begin);

@@ -47,5 +47,6 @@ void bench_time(struct bench_rig *r, const char *name, uint64_t bytes, uint32_t 
 
 /* The groups. */
 void bench_kernels_mat(struct bench_rig *r, bool sweep);
+void bench_kernels_ffn(struct bench_rig *r);
 
 #endif

@@ -36,7 +36,7 @@ EXTRA_PROGRAMS += bench/bench_kernels
 bench-kernels: bench/bench_kernels
 	@bench/bench_kernels $(BENCH_KERNELS_ARGS)
 endif
-bench_bench_kernels_SOURCES = bench/bench_kernels.c bench/bench_kernels.h bench/bench_kernels_mat.c
+bench_bench_kernels_SOURCES = bench/bench_kernels.c bench/bench_kernels.h bench/bench_kernels_ffn.c bench/bench_kernels_mat.c
 bench_bench_kernels_LDADD   = $(PI_RUNTIME_LIBS)
 
 # pi-synth: a generator of synthetic models; tests use it too. Contraction is off so that all machines write the same bytes.
