@@ -7,6 +7,7 @@
 #include "profiler/pi_merge.h"
 #include "runtime/cpu/pi_cpu.h"
 #include "runtime/pi_blas.h"
+#include "runtime/pi_gpu.h"
 #include "tests/tap.h"
 #include "tests/tiny_model.h"
 
@@ -261,6 +262,67 @@ static void test_refusals(const char *path)
     pi_pool_destroy(pool);
 }
 
+/* ---- on a GPU ---- */
+
+/* Neurons (of all layers) whose counts differ, and sampled bits that do. */
+static void compare(const struct pi_collected *a, const struct pi_collected *b)
+{
+    const size_t n = (size_t)tiny.n_layer * tiny.n_ff, bytes = (tiny.n_ff + 7) / 8,
+                 n_masks = tiny.n_layer * a->p.n_samples * bytes;
+    uint64_t counts = 0, bits = 0;
+    double most = 0, worst = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        counts += a->p.count[i] != b->p.count[i];
+        most = fmax(most, (double)a->p.contribution[i]);
+        worst = fmax(worst, fabs((double)a->p.contribution[i] - (double)b->p.contribution[i]));
+    }
+    for (size_t i = 0; i < n_masks; i++)
+        bits += (uint64_t)__builtin_popcount(a->mask[i] ^ b->mask[i]);
+    printf("# %llu of %zu counts, %llu bits of masks differ\n", (unsigned long long)counts, n,
+           (unsigned long long)bits);
+    OK(counts <= 1); /* an input at the threshold by rounding */
+    OK(bits <= 2);
+    NEAR(worst / most, 0, 1e-5);
+}
+
+/* A part of the model on the GPU, or all of it; neurons that are left cross in pieces. */
+static void test_gpu(enum pi_type type, uint32_t n_hot, uint32_t first_attn)
+{
+    static uint32_t order[100];
+    struct tiny t = tiny;
+    struct pi_place_layer layers[3];
+    struct pi_placement place = {
+        .n_layer = 3, .n_ff = 100, .n_units = 2, .layers = layers, .output_unit = 1};
+    const struct pi_windows w = windows();
+    struct pi_collect_options o = {.window = WINDOW, .n_samples = 200, .seed = 9};
+    const char *path = tiny_path(type == PI_TYPE_F16 ? "f16.gguf"
+                                 : n_hot == 100      ? "all.gguf"
+                                                     : "g.gguf");
+    struct pi_collected cpu = {0}, gpu = {0};
+    struct pi_pool *pool = NULL;
+    struct pi_model m = {0};
+
+    t.type = type;
+    tiny_write(&t, path);
+    for (uint32_t i = 0; i < 100; i++)
+        order[i] = i * 7 % 100;
+    for (uint32_t l = 0; l < 3; l++)
+        layers[l] = (struct pi_place_layer){
+            .order = order, .n_hot = n_hot, .hot_unit = 1, .attn_unit = l >= first_attn};
+    PASSES(pi_model_open(path, &(struct pi_model_options){0}, &m, &e), e);
+    PASSES(pi_pool_create(2, &pool, &e), e);
+    PASSES(pi_collect(&m, &w, pool, &o, &cpu, &e), e);
+    o.place = &place;
+    PASSES(pi_collect(&m, &w, pool, &o, &gpu, &e), e);
+    if (gpu.p.count != NULL)
+        compare(&cpu, &gpu);
+    pi_collected_free(&cpu);
+    pi_collected_free(&gpu);
+    pi_pool_destroy(pool);
+    pi_model_close(&m);
+}
+
 int main(void)
 {
     const char *path = tiny_path("m.gguf");
@@ -279,6 +341,13 @@ int main(void)
     test_merge(&m);
     test_census();
     test_refusals(path);
+    if (pi_gpu_count() > 0) {
+        test_gpu(PI_TYPE_F32, 40, 1);
+        test_gpu(PI_TYPE_F32, 100, 0);
+        test_gpu(PI_TYPE_F16, 0, 0);
+    } else {
+        OK(getenv("PI_REQUIRE_GPU") == NULL);
+    }
     pi_collected_free(&all);
     pi_model_close(&m);
     return DONE();
