@@ -32,10 +32,13 @@
 #include <unistd.h>
 
 #define MAX_THREADS 1024
-#define SPIN_NS     50000
-#define YIELD_NS    5000 /* before the first yield */
-#define CROWDED     64   /* waits without patience after one that was too long */
-#define CACHE_LINE  64
+/* How long to spin before going to sleep: a thread that sleeps comes tens of microseconds late, which a step of some milliseconds can not pay for each layer. In a
+ * run: longer than a GPU takes over its share of a layer. Between runs: longer than sampling a token takes. */
+#define RUN_SPIN_NS  1000000
+#define IDLE_SPIN_NS 200000
+#define YIELD_NS     5000 /* before the first yield */
+#define CROWDED      64   /* waits without patience after one that was too long */
+#define CACHE_LINE   64
 
 /* A word to wait on and the number of threads that sleep on it. */
 struct gate {
@@ -87,12 +90,12 @@ static int64_t now_ns(void)
 
 /* Spins; false when the time is up. Whom the thread waits for may have been put on its CPU: it has to yield then. But a yield is a system call, and
  * makes late who waits for one that runs; so it comes at once only where waiting was long not long ago. */
-static bool spin_while(const struct gate *g, unsigned old)
+static bool spin_while(const struct gate *g, unsigned old, int64_t spin_ns)
 {
     static _Thread_local unsigned crowded;
     int64_t start = 0, t = 0;
 
-    for (unsigned i = 1; t - start < SPIN_NS; i++) {
+    for (unsigned i = 1; t - start < spin_ns; i++) {
         if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
             crowded -= crowded > 0;
             return true;
@@ -111,9 +114,9 @@ static bool spin_while(const struct gate *g, unsigned old)
 }
 
 /* Returns once g->word is no longer old. */
-static void gate_wait_change(struct gate *g, unsigned old, bool spin)
+static void gate_wait_change(struct gate *g, unsigned old, int64_t spin_ns)
 {
-    if (spin && spin_while(g, old))
+    if (spin_ns > 0 && spin_while(g, old, spin_ns))
         return;
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->word) == old)
@@ -135,7 +138,7 @@ static void *worker_main(void *arg)
     unsigned seen = 0;
 
     for (;;) {
-        gate_wait_change(&p->epoch, seen, p->spin);
+        gate_wait_change(&p->epoch, seen, p->spin ? IDLE_SPIN_NS : 0);
         seen++;
         if (p->stop)
             return NULL;
@@ -245,7 +248,7 @@ void pi_pool_run(struct pi_pool *p, pi_pool_fn fn, void *ctx)
     next_epoch(p);
     fn(ctx, 0, p->n_threads);
     while ((left = atomic_load_explicit(&p->running.word, memory_order_acquire)) != 0)
-        gate_wait_change(&p->running, left, p->spin);
+        gate_wait_change(&p->running, left, p->spin ? RUN_SPIN_NS : 0);
 }
 
 /* Adds one to a counter of n; true for the last, which also sets it back: nobody comes again before the barrier has opened. */
@@ -269,7 +272,7 @@ void pi_pool_barrier(struct pi_pool *p, uint32_t thread)
         atomic_fetch_add(&p->phase.word, 1);
         gate_wake(&p->phase);
     } else {
-        gate_wait_change(&p->phase, phase, p->spin);
+        gate_wait_change(&p->phase, phase, p->spin ? RUN_SPIN_NS : 0);
     }
 }
 
