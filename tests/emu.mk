@@ -36,6 +36,7 @@ PI_EMU_CPP = \
 	tests/emu/emu_fiber.cpp \
 	tests/emu/emu_graph.cpp \
 	tests/emu/emu_memory.cpp \
+	tests/emu/emu_pdl.cpp \
 	tests/emu/emu_stream.cpp
 EXTRA_DIST += $(PI_EMU_CPP) \
 	tests/emu/cuda_emu.h \

@@ -372,6 +372,15 @@ __global__ static void poll_for_ever(uint32_t *x)
         pi_nanosleep(1000);
 }
 
+struct pair {
+    int *a, *b;
+};
+
+__global__ static void two_pointers(struct pair p)
+{
+    p.a[threadIdx.x] = 1;
+}
+
 static int die(const char *name)
 {
     static const struct {
@@ -391,6 +400,10 @@ static int die(const char *name)
             PI_LAUNCH(k.kernel, k.grid, k.block, 4 * 63, 0, x);
     if (strcmp(name, "host_pointer") == 0)
         PI_LAUNCH(too_far, 1, 64, 0, 0, on_stack);
+    if (strcmp(name, "host_pointer_inside") == 0)
+        PI_LAUNCH(two_pointers, 1, 64, 0, 0, pair{x, on_stack});
+    if (strcmp(name, "no_wait") == 0)
+        PI_LAUNCH_PDL(two_pointers, 1, 64, 0, 0, pair{x, x + 64});
     if (strcmp(name, "poll_for_ever") == 0)
         PI_LAUNCH(poll_for_ever, 1, 1, 0, 0, (uint32_t *)x);
     if (strcmp(name, "host_read") == 0)
@@ -410,6 +423,8 @@ static void deaths(void)
     dies("small_warp", NULL, "less than 32 threads");
     dies("past_dynamic", NULL, "past the end of the dynamic shared memory");
     dies("host_pointer", NULL, "argument 1 is");
+    dies("host_pointer_inside", NULL, "argument 1 has, 8 bytes from its start, a pointer to the host");
+    dies("no_wait", NULL, "no thread of the grid came to pi_pdl_wait");
     dies("poll_for_ever", "PI_EMU_WATCHDOG=1", "polls since");
 #if !defined(__SANITIZE_ADDRESS__)
     dies("too_far", NULL, "past the end of device memory of 256 bytes");

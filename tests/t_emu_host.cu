@@ -285,6 +285,63 @@ static void *call_malloc(void *rc)
     return NULL;
 }
 
+/* ---- dependent launches ---- */
+
+__global__ static void produce(int *x, int n)
+{
+    pi_pdl_trigger();
+    pi_pdl_wait();
+    x[threadIdx.x] += n;
+}
+
+/* Reads in front of the wait, which is wrong, and behind it. */
+__global__ static void consume(const int *x, int *early, int *late)
+{
+    __shared__ int s[64];
+    const int before = x[threadIdx.x];
+
+    pi_pdl_trigger();
+    if (threadIdx.x >= 32) /* one warp waits, the other is at the barrier */
+        pi_pdl_wait();
+    s[threadIdx.x] = before;
+    __syncthreads();
+    pi_pdl_wait();
+    early[threadIdx.x] = s[63 - threadIdx.x];
+    late[threadIdx.x] = x[threadIdx.x];
+}
+
+static void dependent_launches(void)
+{
+    cudaStream_t s = NULL;
+    cudaGraph_t g = NULL;
+    cudaGraphExec_t x = NULL;
+    dev<int> d(std::vector<int>(64, 0)), early(64), late(64);
+
+    for (int pdl = 0; pdl < 2; pdl++) {
+        set_env("PI_EMU_PDL", pdl ? "1" : NULL);
+        CK(cudaMemset(d.p, 0, 256));
+        CK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+        CK(cudaDeviceSynchronize());
+        CK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+        PI_LAUNCH(add, 1, 64, 0, s, d.p, 1);
+        PI_LAUNCH_PDL(produce, 1, 64, 0, s, d.p, 2);
+        PI_LAUNCH_PDL(produce, 1, 64, 0, s, d.p, 4);
+        PI_LAUNCH_PDL(consume, 1, 64, 0, s, d.p, early.p, late.p);
+        CK(cudaStreamEndCapture(s, &g));
+        CK(cudaGraphInstantiate(&x, g, 0));
+        CK(cudaGraphDestroy(g));
+        CK(cudaGraphLaunch(x, s));
+        CK(cudaGraphLaunch(x, s));
+        CK(cudaStreamSynchronize(s));
+        EQ(early.get()[5], pdl ? 10 : 14);
+        EQ(early.get()[60], pdl ? 10 : 14);
+        EQ(late.get()[63], 14);
+        CK(cudaGraphExecDestroy(x));
+        CK(cudaStreamDestroy(s));
+    }
+    set_env("PI_EMU_PDL", NULL);
+}
+
 /* What spoils a capture, and what does not. */
 static void captures(void)
 {
@@ -513,6 +570,7 @@ int main(int argc, char **argv)
     legacy_stream();
     graphs();
     captures();
+    dependent_launches();
     launches();
     failures();
     blas();

@@ -15,6 +15,8 @@
  *   PI_EMU_CONTEXT=128M       what of it the context takes
  *   PI_EMU_BLOCKS=forward|reverse|random[:SEED]   order of the blocks of a launch
  *   PI_EMU_THREADS=forward|reverse|random[:SEED]  order of warps and of lanes in a block
+ *   PI_EMU_PDL=1              in graphs, a kernel launched with PI_LAUNCH_PDL runs up to pi_pdl_wait() before the kernel
+ *                             in front of it starts: what it reads too early is old
  *   PI_EMU_FAIL=cudaMalloc:3  the third call of that function fails ("launch": PI_LAUNCH); comma-separated list
  *   PI_EMU_FAULT=N            the N-th kernel to run (those of graphs count) faults: sticky cudaErrorIllegalAddress
  *   PI_EMU_STOP=N             the N-th kernel to run never ends

@@ -125,6 +125,7 @@ static void read_config(void)
     conf.stop_at = env_number("PI_EMU_STOP", 0);
     conf.watchdog_s = (double)env_number("PI_EMU_WATCHDOG", 60);
     conf.strict = env_number("PI_EMU_STRICT", 0) > 0;
+    conf.pdl = env_number("PI_EMU_PDL", 0) > 0;
     conf.leaks = env_number("PI_EMU_LEAKS", 0) > 0;
     read_failures();
 }
@@ -421,7 +422,8 @@ cudaError_t emu_occupancy(int *n_blocks, int block_size, size_t dynamic_smem)
     return cudaSuccess;
 }
 
-void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, std::shared_ptr<const struct emu_kernel> k)
+void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, bool pdl,
+                std::shared_ptr<const struct emu_kernel> k)
 {
     cudaError_t e = emu_enter("launch", cudaErrorLaunchOutOfResources);
     const unsigned long threads = (unsigned long)block.x * block.y * block.z;
@@ -438,8 +440,9 @@ void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, std::shared_
         g->grid = grid;
         g->block = block;
         g->smem = smem;
+        g->pdl = pdl;
         g->kernel = std::move(k);
-        e = emu_enqueue(s, [g]() { emu_run_grid(g.get()); }, EMU_KERNEL_FACTOR);
+        e = emu_enqueue(s, [g]() { emu_run_grid(g.get(), NULL); }, EMU_KERNEL_FACTOR, g);
     }
     (void)emu_note(e);
 }

@@ -30,6 +30,8 @@ struct emu_self {
     dim3 bdim, gdim;
     void *dyn_shared;
     struct emu_exec *exec; /* NULL outside kernels */
+    unsigned n_pdl_waits;  /* calls of pi_pdl_wait() by the grid */
+    struct emu_pdl *pdl;   /* not NULL: the kernel in front is not done */
 };
 extern __thread struct emu_self emu_self;
 
@@ -215,8 +217,13 @@ static inline void __nanosleep(unsigned ns)
     pi_nanosleep(ns);
 }
 
+void emu_pdl_wait(void);
+
 static inline void pi_pdl_wait(void)
 {
+    emu_self.n_pdl_waits++;
+    if (emu_self.pdl != NULL)
+        emu_pdl_wait();
 }
 
 static inline void pi_pdl_trigger(void)

@@ -16,7 +16,7 @@
 
 #define MAX_THREADS 1024
 
-__thread struct emu_self emu_self = {0x454d55, 0, {}, {}, dim3(), dim3(), NULL, NULL};
+__thread struct emu_self emu_self = {0x454d55, 0, {}, {}, dim3(), dim3(), NULL, NULL, 0, NULL};
 
 struct emu_warp;
 
@@ -34,7 +34,7 @@ struct emu_fiber_thread {
 struct emu_warp {
     struct emu_warp_result result[2];
     unsigned current; /* which of the two the next rendezvous uses */
-    uint32_t all, ready, at_barrier, done;
+    uint32_t all, ready, at_barrier, at_pdl, done;
     unsigned n_lanes, n_arrived, index;
     enum emu_warp_op op;
     const char *file;
@@ -56,7 +56,7 @@ struct seen_kernel {
 struct emu_exec {
     const struct emu_grid *grid;
     struct emu_fiber_thread *current;
-    unsigned n_threads, n_warps, n_at_barrier, n_done;
+    unsigned n_threads, n_warps, n_at_barrier, n_at_pdl, n_done;
     uint32_t warps_ready;
     const char *barrier_file;
     int barrier_line;
@@ -98,6 +98,8 @@ static void print_threads(const struct emu_exec *e, const struct emu_warp *only)
             snprintf(text, sizeof(text), "has ended");
         else if (t->warp->at_barrier & bit)
             snprintf(text, sizeof(text), "waits in __syncthreads at %s:%d", t->file, t->line);
+        else if (t->warp->at_pdl & bit)
+            snprintf(text, sizeof(text), "waits in pi_pdl_wait");
         else if (t->warp->ready & bit)
             snprintf(text, sizeof(text), t == e->current ? "is running" : "has not come this far");
         else
@@ -129,6 +131,21 @@ static inline uint32_t next_bit(uint32_t mask, unsigned after)
     return (uint32_t)__builtin_ctz(later != 0 ? later : mask);
 }
 
+/* All that could be done before the kernel in front is done is done. */
+static void go_on_after_pdl(struct emu_exec *e)
+{
+    emu_pdl_block(emu_self.pdl);
+    emu_self.pdl = NULL;
+    e->n_at_pdl = 0;
+    for (unsigned i = 0; i < e->n_warps; i++) {
+        struct emu_warp *w = &e->warps[i];
+
+        w->ready |= w->at_pdl;
+        w->at_pdl = 0;
+        e->warps_ready |= (uint32_t)(w->ready != 0) << i;
+    }
+}
+
 /* The next thread that can run, seen from t; NULL when all are done. */
 static struct emu_fiber_thread *next_thread(struct emu_exec *e, const struct emu_fiber_thread *t)
 {
@@ -136,12 +153,16 @@ static struct emu_fiber_thread *next_thread(struct emu_exec *e, const struct emu
 
     if (w->ready != 0)
         return &w->threads[next_bit(w->ready, t->position)];
-    if (w->n_arrived != 0)
+    if (w->n_arrived != 0 && w->at_pdl == 0)
         diverged(e, w, "not all lanes of the warp come to the same warp function");
     e->warps_ready &= ~(1u << w->index);
     if (e->warps_ready != 0) {
         w = &e->warps[next_bit(e->warps_ready, w->index)];
         return &w->threads[next_bit(w->ready, 31)];
+    }
+    if (e->n_at_pdl > 0) {
+        go_on_after_pdl(e);
+        return next_thread(e, t);
     }
     if (e->n_done < e->n_threads)
         diverged(e, NULL, "threads have ended while others wait for them in __syncthreads");
@@ -158,6 +179,8 @@ static inline void set_current(struct emu_exec *e, struct emu_fiber_thread *t)
 /* Leaves the running thread t until it is its turn again. */
 static void switch_to(struct emu_exec *e, struct emu_fiber_thread *t, struct emu_fiber_thread *next)
 {
+    if (next == t)
+        return;
     if (next->fiber == NULL)
         next->fiber = emu_fiber_take(&e->pool);
     set_current(e, next);
@@ -257,6 +280,17 @@ void emu_block_meet(const char *file, int line)
     e->warps_ready = e->n_warps == 32 ? ~0u : (1u << e->n_warps) - 1;
 }
 
+void emu_pdl_wait(void)
+{
+    struct emu_exec *e = emu_self.exec;
+    struct emu_fiber_thread *t = e->current;
+
+    t->warp->ready &= ~(1u << t->position);
+    t->warp->at_pdl |= 1u << t->position;
+    e->n_at_pdl++;
+    switch_to(e, t, next_thread(e, t));
+}
+
 /* Lets another thread of the block run while t polls. */
 static void yield_to_other(struct emu_exec *e, struct emu_fiber_thread *t)
 {
@@ -285,6 +319,8 @@ void emu_relax(unsigned ns)
         diverged(e, NULL, "polls since PI_EMU_WATCHDOG seconds");
     if (emu_sticky() != cudaSuccess)
         diverged(e, NULL, "polls on a device that has failed");
+    if (emu_self.pdl != NULL)
+        emu_pdl_pause(emu_self.pdl);
     yield_to_other(e, e->current);
     if (ns >= 1000) {
         struct timespec ts = {0, (long)std::min(ns, 1000000u)};
@@ -348,11 +384,11 @@ static void run_block(struct emu_exec *e)
         struct emu_warp *w = &e->warps[i];
 
         w->ready = w->all;
-        w->at_barrier = w->done = 0;
+        w->at_barrier = w->at_pdl = w->done = 0;
         w->n_arrived = 0;
         w->result[w->current].bits = 0;
     }
-    e->n_at_barrier = e->n_done = 0;
+    e->n_at_barrier = e->n_at_pdl = e->n_done = 0;
     e->warps_ready = e->n_warps == 32 ? ~0u : (1u << e->n_warps) - 1;
     e->n_polls = 0;
     e->poll_start = 0.0;
@@ -436,7 +472,7 @@ static void run_blocks(struct emu_exec *e, const struct emu_grid *g)
     }
 }
 
-void emu_run_grid(const struct emu_grid *g)
+void emu_run_grid(const struct emu_grid *g, struct emu_pdl *pdl)
 {
     struct emu_exec *e = emu_self.exec;
 
@@ -451,8 +487,13 @@ void emu_run_grid(const struct emu_grid *g)
         e->dyn = (unsigned char *)aligned_alloc(64, (e->dyn_size + 63) / 64 * 64);
     }
     emu_self.dyn_shared = e->dyn;
+    emu_self.pdl = pdl;
+    emu_self.n_pdl_waits = 0;
     lay_out(e, g->block);
     run_blocks(e, g);
+    emu_self.pdl = NULL;
+    if (g->pdl && emu_self.n_pdl_waits == 0)
+        diverged(e, NULL, "launched with PI_LAUNCH_PDL, but no thread of the grid came to pi_pdl_wait()");
     e->grid = NULL;
 }
 

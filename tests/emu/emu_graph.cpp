@@ -20,13 +20,13 @@ void emu_capture_spoil(struct emu_capture *c)
     c->spoilt = true;
 }
 
-cudaError_t emu_capture_add(struct CUstream_st *s, emu_work work)
+cudaError_t emu_capture_add(struct CUstream_st *s, emu_work work, std::shared_ptr<const struct emu_grid> grid)
 {
     if (s->capture->spoilt)
         return cudaErrorStreamCaptureInvalidated;
     s->n_captured++;
     s->joined_back = false;
-    s->capture->graph->nodes.push_back(std::move(work));
+    s->capture->graph->nodes.push_back({std::move(work), std::move(grid)});
     return cudaSuccess;
 }
 
@@ -179,14 +179,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t handle)
     if (s == NULL || execs.count(x) == 0)
         return emu_note(cudaErrorInvalidResourceHandle);
     const std::shared_ptr<const CUgraph_st> g = x->graph;
-    const emu_work all = [g]() {
-        for (const auto &work : g->nodes)
-            if (emu_sticky() == cudaSuccess)
-                work();
-    };
+    const emu_work all = [g]() { emu_run_nodes(g->nodes); };
 
     if (s->capture != NULL)
-        return emu_note(emu_capture_add(s, all));
+        return emu_note(emu_capture_add(s, all, NULL));
     if ((e = emu_legacy_check(s)) != cudaSuccess)
         return emu_note(e);
     x->last = emu_push(s, all, EMU_KERNEL_FACTOR, x->last != NULL ? std::vector<emu_done_ref>{x->last} : std::vector<emu_done_ref>{});

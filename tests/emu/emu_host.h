@@ -303,16 +303,20 @@ template <typename F, typename Tuple> struct emu_kernel_call final : emu_kernel 
 
 /* Ends the program when a pointer handed to a kernel is neither NULL nor in device or pinned memory. */
 void emu_check_pointer(const char *kernel, int index, const void *p);
+/* The same for what looks like pointers to the host's memory in a struct. */
+void emu_check_bytes(const char *kernel, int index, const void *v, size_t n);
 
 template <typename T> static inline void emu_check_arg(const char *kernel, int index, const T &v)
 {
     if constexpr (std::is_pointer_v<T>)
         emu_check_pointer(kernel, index, (const void *)v);
     else
-        static_assert(std::is_trivially_copyable_v<T>, "kernel arguments are copied as bytes");
+        emu_check_bytes(kernel, index, &v, sizeof(v));
+    static_assert(std::is_trivially_copyable_v<T>, "kernel arguments are copied as bytes");
 }
 
-void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, std::shared_ptr<const struct emu_kernel> k);
+void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, bool pdl,
+                std::shared_ptr<const struct emu_kernel> k);
 
 /* A launch is a call with the kernel's own parameter types, so that arguments convert as in <<<>>>(...). */
 template <typename... Params> struct emu_launcher {
@@ -321,6 +325,7 @@ template <typename... Params> struct emu_launcher {
     dim3 grid, block;
     size_t smem;
     cudaStream_t stream;
+    bool pdl;
 
     void operator()(Params... args) const
     {
@@ -333,20 +338,20 @@ template <typename... Params> struct emu_launcher {
         (void)i;
         k->name = name;
         k->func = (const void *)f;
-        emu_launch(grid, block, smem, stream, std::move(k));
+        emu_launch(grid, block, smem, stream, pdl, std::move(k));
     }
 };
 
 template <typename... Params>
 static inline emu_launcher<Params...> emu_launch_of(const char *name, void (*f)(Params...), dim3 grid, dim3 block,
-                                                    size_t smem, cudaStream_t stream)
+                                                    size_t smem, cudaStream_t stream, bool pdl)
 {
-    return emu_launcher<Params...>{name, f, grid, block, smem, stream};
+    return emu_launcher<Params...>{name, f, grid, block, smem, stream, pdl};
 }
 
 #define PI_LAUNCH(kernel, grid, block, smem, stream, ...) \
-    emu_launch_of(#kernel, (kernel), (grid), (block), (smem), (stream))(__VA_ARGS__)
+    emu_launch_of(#kernel, (kernel), (grid), (block), (smem), (stream), false)(__VA_ARGS__)
 #define PI_LAUNCH_PDL(kernel, grid, block, smem, stream, ...) \
-    emu_launch_of(#kernel, (kernel), (grid), (block), (smem), (stream))(__VA_ARGS__)
+    emu_launch_of(#kernel, (kernel), (grid), (block), (smem), (stream), true)(__VA_ARGS__)
 
 #endif

@@ -18,7 +18,7 @@ struct emu_config {
     uint64_t blocks_seed, threads_seed;
     unsigned long fault_at, stop_at; /* 0: never */
     double watchdog_s;
-    bool strict, leaks;
+    bool strict, leaks, pdl;
 };
 const struct emu_config *emu_conf(void);
 
@@ -48,15 +48,33 @@ cudaError_t emu_sticky(void);
 struct emu_grid {
     dim3 grid, block;
     size_t smem;
+    bool pdl; /* may start before the kernel in front ends */
     std::shared_ptr<const emu_kernel> kernel;
 };
-/* Runs all blocks on the calling OS thread, which must be a stream's. */
-void emu_run_grid(const struct emu_grid *g);
+/* Runs all blocks on the calling OS thread, which must be a stream's. pdl: NULL, or what pi_pdl_wait() waits for. */
+void emu_run_grid(const struct emu_grid *g, struct emu_pdl *pdl);
 /* Called on each stream thread before it runs anything, and at its end. */
 void emu_thread_setup(void);
 void emu_thread_end(void);
 /* A message about the memory that a crash touched, by kernels or by the host. */
 void emu_catch_crashes(void);
+
+/* ---- programmatic dependent launches (emu_pdl.cpp) ---- */
+
+typedef std::function<void()> emu_work;
+/* An operation of a graph; a kernel has its grid too. */
+struct emu_node {
+    emu_work work;
+    std::shared_ptr<const struct emu_grid> grid;
+};
+/* One after the other; with PI_EMU_PDL=1 what a dependent kernel does in front of pi_pdl_wait() comes before the kernel
+ * that it depends on. */
+void emu_run_nodes(const std::vector<struct emu_node> &nodes);
+/* Of a kernel that was started early: it can do nothing more for now; wait until it may go on; whether it may. */
+void emu_pdl_pause(struct emu_pdl *p);
+void emu_pdl_block(struct emu_pdl *p);
+/* At the end of a stream's thread. */
+void emu_pdl_end(void);
 
 /* ---- memory (emu_memory.cpp) ---- */
 
@@ -72,14 +90,14 @@ std::string emu_memory_text(const void *p);
 /* ---- streams (emu_stream.cpp) ---- */
 
 struct emu_done; /* an operation's completion */
-typedef std::function<void()> emu_work;
 /* How long things are said to take by events, in units of the time they take here: so that measured speeds rank as on
  * a GPU, however loaded this machine is. */
 #define EMU_KERNEL_FACTOR 0.02
 #define EMU_PCIE_FACTOR   1.0
 
 /* Adds work to a stream, or to the graph being captured. time_factor: see above. */
-cudaError_t emu_enqueue(cudaStream_t s, emu_work work, double time_factor = 1.0);
+cudaError_t emu_enqueue(cudaStream_t s, emu_work work, double time_factor = 1.0,
+                        std::shared_ptr<const struct emu_grid> grid = NULL);
 cudaError_t emu_wait_stream(cudaStream_t s);
 /* Waits until all streams are idle. */
 cudaError_t emu_wait_device(void);

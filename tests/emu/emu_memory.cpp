@@ -103,6 +103,28 @@ void emu_check_pointer(const char *kernel, int index, const void *p)
     emu_die("kernel %s: argument %d is %p: %s", kernel, index + 1, p, emu_memory_text(p).c_str());
 }
 
+/* Addresses of the host's memory are told from numbers by their size, and by something being there. */
+void emu_check_bytes(const char *kernel, int index, const void *v, size_t n)
+{
+    unsigned char there;
+
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        uint64_t word;
+
+        memcpy(&word, (const char *)v + i, sizeof(word));
+        if (word < 1ull << 45 || word >= 1ull << 48)
+            continue;
+        void *page = (void *)(word & ~(uint64_t)(PAGE - 1));
+        const std::lock_guard<std::mutex> hold(lock);
+
+        if (in_region(page) || find(live, (const void *)word) != NULL || find(live, (const char *)word - 1) != NULL)
+            continue;
+        if (mincore(page, 1, &there) == 0)
+            emu_die("kernel %s: argument %d has, %zu bytes from its start, a pointer to the host's memory: %p", kernel,
+                    index + 1, i, (void *)word);
+    }
+}
+
 /* ---- access ---- */
 
 static void protect_all(int prot)

@@ -95,6 +95,7 @@ static void *stream_thread(void *arg)
         run_op(q.get(), &op, hold);
     }
     hold.unlock();
+    emu_pdl_end();
     emu_thread_end();
     return NULL;
 }
@@ -149,7 +150,8 @@ emu_done_ref emu_push(struct CUstream_st *s, emu_work work, double time_factor, 
     return s->queue->last;
 }
 
-cudaError_t emu_enqueue(cudaStream_t handle, emu_work work, double time_factor)
+cudaError_t emu_enqueue(cudaStream_t handle, emu_work work, double time_factor,
+                        std::shared_ptr<const struct emu_grid> grid)
 {
     const hold_lock hold(emu_stream_lock);
     struct CUstream_st *s = emu_stream_of(handle);
@@ -158,7 +160,7 @@ cudaError_t emu_enqueue(cudaStream_t handle, emu_work work, double time_factor)
     if (s == NULL)
         return cudaErrorInvalidResourceHandle;
     if (s->capture != NULL)
-        return emu_capture_add(s, std::move(work));
+        return emu_capture_add(s, std::move(work), std::move(grid));
     if ((e = emu_legacy_check(s)) != cudaSuccess)
         return e;
     (void)emu_push(s, std::move(work), time_factor, {});

@@ -51,7 +51,7 @@ struct CUevent_st {
 };
 
 struct CUgraph_st {
-    std::vector<emu_work> nodes;
+    std::vector<struct emu_node> nodes;
 };
 
 struct CUgraphExec_st {
@@ -78,7 +78,7 @@ struct CUstream_st *emu_stream_of(cudaStream_t s);
 /* Queues an operation behind those that CUDA's rules for the legacy stream put in front of it. */
 emu_done_ref emu_push(struct CUstream_st *s, emu_work work, double time_factor, std::vector<emu_done_ref> waits);
 /* Adds a node to the stream's capture; an error where the capture is spoilt. */
-cudaError_t emu_capture_add(struct CUstream_st *s, emu_work work);
+cudaError_t emu_capture_add(struct CUstream_st *s, emu_work work, std::shared_ptr<const struct emu_grid> grid);
 /* cudaErrorStreamCaptureImplicit where the legacy stream would wait for a stream that is being captured. */
 cudaError_t emu_legacy_check(const struct CUstream_st *s);
 void emu_capture_spoil(struct emu_capture *c);
