@@ -22,7 +22,5 @@ AC_DEFUN([PI_CHECK_CXX], [
   AC_LANG_POP([C++])
   AS_IF([test $pi_have_cxx = no],
     [AC_MSG_WARN([no C++17 compiler: the tests of the GPU code on the CPU are left out (Debian: apt-get install g++)])])
-  # The emulated objects come first; what libpi_runtime.a has of the same names is not used.
-  AC_SUBST([PI_EMU_LDFLAGS], [-Wl,-z,muldefs])
   AM_CONDITIONAL([HAVE_CXX], [test $pi_have_cxx = yes])
 ])

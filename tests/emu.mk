@@ -54,7 +54,7 @@ EXTRA_DIST += $(PI_EMU_CPP) \
 
 if HAVE_CXX
 PI_EMU_OBJECTS = $(PI_EMU_CPP:.cpp=.emu.o) $(PI_CU_SOURCES:.cu=.emu.o) $(PI_GPU_C_SOURCES:.c=.emu.o)
-PI_RUNTIME_EMU_LIBS = $(PI_EMU_LDFLAGS) tests/emu/pi_emu.o libpi_runtime.a $(PI_COMMON_LIBS) $(BLAS_LIBS) -lstdc++ -ldl -lpthread
+PI_RUNTIME_EMU_LIBS = tests/emu/pi_emu.o libpi_runtime.a $(PI_COMMON_LIBS) $(BLAS_LIBS) -lstdc++ -ldl -lpthread
 
 pi_emu_flags = $(DEFS) -DPI_CUDA_EMU $(DEFAULT_INCLUDES) $(INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) -ffp-contract=off
 # Kernels read packed halves through pointers of other types, which device compilers allow.
