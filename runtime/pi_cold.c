@@ -19,11 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE     64  /* neurons taken through gate, up and down together */
-#define COLS     32  /* columns are cut at multiples of it: whole blocks of quantised rows */
-#define PARTS    48  /* partial sums of a list at most... */
-#define PART_TOK 8   /* ... for so many tokens; fewer for more */
-#define FEW      128 /* a short list: a chunk for each of 16 threads */
+#define TILE     64   /* neurons taken through gate, up and down together */
+#define COLS     32   /* columns are cut at multiples of it: whole blocks of quantised rows */
+#define PARTS    48   /* partial sums of a list at most... */
+#define PART_TOK 8    /* ... for so many tokens; fewer for more */
+#define FEW      128  /* a short list: a chunk for each of 16 threads */
+#define MANY     2048 /* a long list: mostly gate rows, few of which fire (exact mode) */
 #define LINE     64
 #define STREAMS  4   /* rows that the kernels read side by side */
 #define HEAD     512 /* bytes of a row that start the hardware's prefetcher */
@@ -133,10 +134,10 @@ struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
     if (n_tok > 4)
         f.n_one = 0;
     else if (n > FEW)
-        f.n_one = n - n / 8;
+        f.n_one = n - n / (n > MANY ? 4 : 8);
     if (n > FEW)
         f.chunk_one = ((f.n_one + PARTS - 1) / PARTS + STREAMS - 1) / STREAMS * STREAMS;
-    f.chunk_two = clamp(n / 256, 1, 4) * STREAMS;
+    f.chunk_two = clamp(n / 512, 1, 4) * STREAMS;
     return f;
 }
 

@@ -400,6 +400,42 @@ static void test_batch(const struct pi_cpu *cpu)
     EQ(wrong, 0);
 }
 
+/* The size of the scratch does not show: what is chosen from n and n_tok always has room. */
+static void test_room(const struct pi_cpu *cpu)
+{
+    static const uint32_t sizes[] = {1, 16, 17, 128, 129, 374, 1100, 2048, 2049, 3000};
+    struct layer l = make_layer(PI_TYPE_BF16, 36, 3000, PI_ACT_RELU, true);
+    struct pi_cold_scratch *large = NULL, *small = NULL;
+    int wrong = 0;
+
+    PASSES(pi_cold_scratch_create(5000, PI_COLD_TOKENS, 36, &large, &e), e);
+    for (size_t i = 0; i < 2 * COUNT(sizes); i++) {
+        uint32_t n = sizes[i / 2], n_tok = i % 2 == 0 ? 1 : 4;
+        struct list li = make_list(&l, n, n_tok, false);
+        struct pi_cold_job job = {.cpu = cpu, .shape = &l.shape, .w = &l.w, .n_tok = n_tok};
+        float *out[2];
+
+        PASSES(pi_cold_scratch_create(n, n_tok, 36, &small, &e), e);
+        job.mode = PI_MODE_PREDICTED;
+        job.x = li.x;
+        job.n = n;
+        job.ids = li.ids;
+        job.scratch = large;
+        out[0] = run(&job, pools[1]);
+        job.scratch = small;
+        out[1] = run(&job, pools[3]);
+        wrong += memcmp(out[0], out[1], (size_t)n_tok * 36 * sizeof(float)) != 0;
+        free(out[0]);
+        free(out[1]);
+        free_list(&li);
+        pi_cold_scratch_free(small);
+        small = NULL;
+    }
+    EQ(wrong, 0);
+    pi_cold_scratch_free(large);
+    free_layer(&l);
+}
+
 /* A weight that is no number shows, in the token that reads it and in no other. */
 static void test_nan(const struct pi_cpu *cpu)
 {
@@ -476,6 +512,7 @@ int main(void)
         test_types(cpu);
         test_activations(cpu);
         test_batch(cpu);
+        test_room(cpu);
         test_nan(cpu);
     }
     test_scratch();
