@@ -33,12 +33,14 @@
 
 #define MAX_THREADS 1024
 /* How long to spin before going to sleep: a thread that sleeps comes tens of microseconds late, which a step of some milliseconds can not pay for each layer. In a
- * run: longer than a GPU takes over its share of a layer. Between runs: longer than sampling a token takes. */
-#define RUN_SPIN_NS  1000000
-#define IDLE_SPIN_NS 200000
-#define YIELD_NS     5000 /* before the first yield */
-#define CROWDED      64   /* waits without patience after one that was too long */
-#define CACHE_LINE   64
+ * run: longer than a GPU takes over its share of a layer. Between runs: longer than sampling a token takes. Where others want the CPU: not for long, since a
+ * thread that has slept is run again before those that have not. */
+#define RUN_SPIN_NS     1000000
+#define IDLE_SPIN_NS    200000
+#define CROWDED_SPIN_NS 50000
+#define YIELD_NS        5000 /* before the first yield; if one takes longer, another ran */
+#define CROWDED         64   /* waits without patience after such a yield */
+#define CACHE_LINE      64
 
 /* A word to wait on and the number of threads that sleep on it. */
 struct gate {
@@ -88,14 +90,14 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Spins; false when the time is up. Whom the thread waits for may have been put on its CPU: it has to yield then. But a yield is a system call, and
- * makes late who waits for one that runs; so it comes at once only where waiting was long not long ago. */
+/* Spins; false when the time is up. Whom the thread waits for may have been put on its CPU: it has to yield then. But a yield is a system call, and makes late who
+ * waits for one that runs: it comes at once only where one has let another run not long ago. */
 static bool spin_while(const struct gate *g, unsigned old, int64_t spin_ns)
 {
     static _Thread_local unsigned crowded;
     int64_t start = 0, t = 0;
 
-    for (unsigned i = 1; t - start < spin_ns; i++) {
+    for (unsigned i = 1; t - start < (crowded > 0 ? CROWDED_SPIN_NS : spin_ns); i++) {
         if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
             crowded -= crowded > 0;
             return true;
@@ -105,10 +107,11 @@ static bool spin_while(const struct gate *g, unsigned old, int64_t spin_ns)
             continue;
         t = now_ns();
         start = start != 0 ? start : t;
-        if (t - start > YIELD_NS)
+        if (crowded == 0 && t - start < YIELD_NS)
+            continue;
+        (void)sched_yield();
+        if (now_ns() - t > YIELD_NS)
             crowded = CROWDED;
-        if (crowded > 0)
-            (void)sched_yield();
     }
     return false;
 }

@@ -1,7 +1,7 @@
 /*
  * pi_pool.h - a team of threads that runs one function at a time.
  *
- * The caller is thread 0 and takes part. Between two runs threads spin for at most 0.2 ms, at barriers 1 ms (yielding the CPU now and then, since whom they wait
+ * The caller is thread 0 and takes part. Between two runs threads spin for at most 0.2 ms, at barriers 1 ms, less where others want the CPU (yielding the CPU now and then, since whom they wait
  * for may need it), then sleep on a futex; a pool with more threads than CPUs does not spin. Threads are not pinned. One caller at a time. The work is split by
  * the function itself from (thread, n_threads), or by pi_pool_for() in fixed chunks; results never depend on the thread count if
  * every output element is computed by one thread in a fixed order.
