@@ -81,6 +81,7 @@ static void sum_decode(const struct pi_shape *s, const struct pi_predictor *pred
     pi_tally_add_padded(t, 1, pi_dev_attn_scratch(s, (uint32_t)n));
     add_f32(t, 1, n, width);
     add_f32(t, 1, 1, s->n_layer);
+    add_f32(t, 1, 1, 3 * (uint64_t)s->n_layer + 2); /* slots: at most three cross in a layer */
     add_f32(t, 3, 1, ff);
     add_f32(t, 2, n, ff);
     add_f32(t, 1, n, PI_DEV_DOWN_PARTS * d);

@@ -101,6 +101,7 @@ static void lay_out_device(struct pi_exec_gpu *x, struct layout *a)
 
     d->step = dev_array(a, 1, 1, sizeof(*d->step));
     d->waited = dev_array(a, 1, 1, sizeof(*d->waited));
+    d->relay = dev_array(a, x->schedule->n_slots, 1, u);
     d->set.ticket = dev_array(a, 1, 64, u);
     d->residual = dev_array(a, n, e, f);
     d->normed = dev_array(a, n, e, f);

@@ -40,8 +40,10 @@ static struct pi_k_wait wait_of(const struct capture *c, const struct pi_step_op
 {
     struct pi_k_wait w = {.abort_map = c->x->m.abort.dev, .waited = c->x->d.waited};
 
-    if (c->x->spin && so->n_waits > 0) /* lists run in order: the last slot says that all are there */
+    if (c->x->spin && so->n_waits > 0) { /* lists run in order: the last slot says that all are there */
         w.slot_map = pi_xg_slot_dev(c->x, so->waits[so->n_waits - 1]);
+        w.relay = c->x->d.relay + so->waits[so->n_waits - 1];
+    }
     return w;
 }
 

@@ -27,6 +27,7 @@ struct pi_xg_dev {
     float *parts;                     /* (most parts, n_tok, n_embd) */
     float *logits;                    /* n_vocab */
     uint64_t *waited;                 /* (1) nanoseconds in merges */
+    uint32_t *relay;                  /* (n_slots) */
 };
 
 /* One array of mapped memory at its two addresses. */

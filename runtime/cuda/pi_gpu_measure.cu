@@ -182,6 +182,7 @@ struct talk {
     struct pi_pinned map;
     float *residual, *normed;                    /* device */
     struct pi_k_step *step;                      /* device */
+    uint32_t *relay;                             /* device */
     size_t out, back, embd, steps, abort, slots; /* offsets in map */
     pthread_t thread;
     bool has_thread;
@@ -251,6 +252,7 @@ static enum pi_code capture(struct talk *t, bool crosses, void **graph, struct p
     for (uint32_t i = 0; i < N_HANDOVERS; i++) {
         if (crosses) {
             wait.slot_map = (const uint32_t *)dev_at(t, slot_of(t, i, 1));
+            wait.relay = t->relay + i;
             wait.abort_map = (const uint32_t *)dev_at(t, t->abort);
         }
         pi_k_norm_publish(&no_norm, t->residual, t->normed,
@@ -287,10 +289,12 @@ static enum pi_code talk_open(int index, struct talk *t, struct pi_err *err)
     PI_TRY(pi_gpu_event_create(true, &t->begin, err));
     PI_TRY(pi_gpu_event_create(true, &t->end, err));
     PI_TRY(pi_gpu_pin(index, slot_of(t, N_HANDOVERS, 0), &t->map, err));
-    PI_TRY(pi_gpu_alloc(index, 2 * bytes + sizeof(struct pi_k_step), &t->dev, err));
+    PI_TRY(pi_gpu_alloc(index, 2 * bytes + sizeof(struct pi_k_step) + N_HANDOVERS * sizeof(uint32_t),
+                        &t->dev, err));
     t->residual = (float *)t->dev.ptr;
     t->normed = t->residual + N_FLOATS;
     t->step = (struct pi_k_step *)(t->normed + N_FLOATS);
+    t->relay = (uint32_t *)(t->step + 1);
     for (uint32_t i = 0; i < N_FLOATS; i++)
         ((float *)host_at(t, t->back))[i] = 1.0f;
     ((struct pi_k_step *)host_at(t, t->steps))->n_tok = 1;

@@ -149,6 +149,7 @@ void pi_k_ffn_down(const struct pi_dev_layer *layer, enum pi_k_ffn_kind kind, co
 /* What a kernel needs to wait for the CPU. */
 struct pi_k_wait {
     const uint32_t *slot_map;  /* wait until it holds step->step; NULL: no wait */
+    uint32_t *relay;           /* device word of this slot alone, or NULL: blocks pass on in it what the first has seen */
     const uint32_t *abort_map; /* non-zero: give up; the result is then undefined and the step failed */
     uint64_t *waited;          /* device: adds the nanoseconds (globaltimer; 0 in the emulator is allowed) that block 0 waited; or NULL */
 };
