@@ -9,12 +9,53 @@
 #include "runtime/pi_gpu_prompt.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct pi_engine_gpu {
     struct pi_dev_model model;
     struct pi_exec_gpu *exec;
     struct pi_gpu_prompt *prompt;
 };
+
+/* ---- pages ---- */
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#define POPULATE_BYTES ((size_t)64 << 20) /* at a time */
+
+struct populate {
+    const uint8_t *begin;
+    size_t bytes;
+};
+
+/* Where the kernel can not (before 5.14) each page is read once. */
+static void populate_range(void *ctx, size_t begin, size_t end)
+{
+    const struct populate *p = ctx;
+    size_t at = begin * POPULATE_BYTES, to = end * POPULATE_BYTES;
+    const uintptr_t addr = (uintptr_t)p->begin + at;
+
+    to = to < p->bytes ? to : p->bytes;
+    if (madvise((void *)addr, to - at, MADV_POPULATE_READ) == 0)
+        return;
+    for (size_t i = at; i < to; i += 4096)
+        (void)*(const volatile uint8_t *)(p->begin + i);
+}
+
+/* Cold rows are gathered one by one: each page that is not mapped yet would stop a step for microseconds, in the first minutes of a run. So the file is mapped as
+ * a whole, unless memory could not hold it. */
+static void populate(const struct pi_engine *e)
+{
+    const struct pi_map *map = &e->s.m->file.map;
+    struct populate p = {.begin = map->data, .bytes = map->size};
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+    if (pages <= 0 || page <= 0 || map->size / (size_t)page > (size_t)pages / 5 * 4)
+        return;
+    pi_pool_for(e->s.pool, (p.bytes + POPULATE_BYTES - 1) / POPULATE_BYTES, 1, populate_range, &p);
+}
 
 enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement *place,
                                   struct pi_err *err)
@@ -32,6 +73,7 @@ enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement
     PI_ALLOC(e->gpu, 1, err);
     PI_TRY(pi_dev_model_create(e->s.m, e->s.pred, place, e->tables, e->s.pool, &mo, &e->gpu->model,
                                err));
+    populate(e);
     PI_TRY(pi_exec_gpu_create(&e->s, &e->gpu->model, &e->decode_graph, &e->decode, &xo,
                               &e->gpu->exec, err));
     PI_TRY(pi_gpu_prompt_create(&e->gpu->model, &e->s, &po, &e->gpu->prompt, err));

@@ -246,7 +246,8 @@ extern "C" uint32_t pi_k_down_parts(uint32_t n_hot, uint32_t n_embd, uint32_t n_
 {
     const uint32_t tiles = (n_embd + TILE - 1) / TILE;
     const uint32_t blocks = tiles * ((n_tok + PI_FFN_TOKENS - 1) / PI_FFN_TOKENS);
-    uint32_t parts = (BLOCKS + blocks - 1) / blocks, useful = n_hot / MEMBERS;
+    /* at most BLOCKS in all: one more would come in a second wave and take as long as all others */
+    uint32_t parts = blocks < BLOCKS ? BLOCKS / blocks : 1, useful = n_hot / MEMBERS;
 
     if (n_hot == 0)
         return 0;

@@ -232,8 +232,12 @@ template <int V> static __global__ void merge(struct merge_args a)
         if (w == 0 && threadIdx.x == 0)
             idle_since = pi_global_ns();
     } else {
-        uint32_t epoch = await_ahead(a.wait, a.step);
+        uint32_t epoch;
 
+        /* with nothing to add the kernel in front may be the one that publishes: polling would hold it up */
+        if (a.n_parts == 0)
+            pi_pdl_wait();
+        epoch = await_ahead(a.wait, a.step);
         if (a.wait.slot_map != NULL)
             load_cold<V>(a, p, &r);
         arrived = pi_global_ns();
