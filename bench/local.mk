@@ -45,3 +45,19 @@ bench_pi_synth_SOURCES = bench/pi-synth.c bench/pi_synth.h bench/pi_synth_file.c
                          bench/pi_synth_rows.c
 bench_pi_synth_CFLAGS  = $(AM_CFLAGS) -ffp-contract=off
 bench_pi_synth_LDADD   = $(PI_RUNTIME_LIBS)
+
+# make bench-prompt BENCH_PROMPT_ARGS='M.gguf 0.18 512': prompt chunks with cold neurons streamed in every way there is. Needs a GPU; the emulated one shows
+# that it runs.
+if HAVE_CUDA
+EXTRA_PROGRAMS += bench/bench_prompt
+bench-prompt: bench/bench_prompt
+	@bench/bench_prompt $(BENCH_PROMPT_ARGS)
+endif
+bench_bench_prompt_SOURCES = bench/bench_prompt.c
+bench_bench_prompt_LDADD   = $(PI_RUNTIME_LIBS)
+if HAVE_CXX
+EXTRA_PROGRAMS += bench/bench_prompt_emu
+bench_bench_prompt_emu_SOURCES = bench/bench_prompt.c
+bench_bench_prompt_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
+endif
+.PHONY: bench-prompt

@@ -75,16 +75,16 @@ __device__ static float scale_of(const float *scale, uint32_t t)
 
 /* ---- norms ---- */
 
+/* Arguments of kernels are structs without holes: what is in a hole could be taken for an address. */
 struct norm_args {
     const float *w, *b;
-    bool layer_norm;
-    float eps;
     const float *in;
     const uint32_t *rows;
     float *out32;
     __half *out16;
     float *scale;
-    uint32_t n;
+    float eps;
+    uint32_t n, layer_norm, spare;
 };
 
 /* mean and 1 / sqrt(variance + eps), or 0 and 1 / sqrt(mean square + eps) */
@@ -139,8 +139,8 @@ extern "C" void pi_kp_norm(const struct pi_k_norm *norm, const float *in, const 
                            float *out32, void *out16, float *scale, uint32_t n_tok, uint32_t n_embd,
                            void *stream)
 {
-    norm_args a = {norm->w, norm->b, norm->layer_norm, norm->eps, in,
-                   rows,    out32,   (__half *)out16,  scale,     n_embd};
+    norm_args a = {norm->w, norm->b,          in, rows, out32, (__half *)out16, scale, norm->eps,
+                   n_embd,  norm->layer_norm, 0};
 
     if (n_tok > 0)
         PI_LAUNCH(norm_kernel, n_tok, THREADS, 0, (cudaStream_t)stream, a);
@@ -151,8 +151,7 @@ extern "C" void pi_kp_norm(const struct pi_k_norm *norm, const float *in, const 
 struct rope_args {
     const float *q_b, *k_b, *v_b, *q_scale, *k_scale, *v_scale, *inv_freq;
     float mscale;
-    bool neox;
-    uint32_t n_head, n_head_kv, head_dim, n_rot, n_ctx;
+    uint32_t neox, n_head, n_head_kv, head_dim, n_rot, n_ctx, spare;
     float *q;
     const float *k, *v;
     void *k_cache, *v_cache;
@@ -245,6 +244,7 @@ extern "C" void pi_kp_rope_store(const struct pi_kp_qkv *p, float *q, const floa
                    s->head_dim,
                    s->n_rot,
                    p->n_ctx,
+                   0,
                    q,
                    k,
                    v,
@@ -265,14 +265,13 @@ extern "C" void pi_kp_rope_store(const struct pi_kp_qkv *p, float *q, const floa
 /* ---- activation ---- */
 
 struct act_args {
-    enum pi_activation act;
-    float threshold;
-    bool gated;
     const float *gate_scale, *up_scale, *up_b;
-    float *gate, *up;
-    uint32_t n, ld;
+    float *gate, *up; /* gate NULL: there is none */
     __half *prod16;
     float *scale;
+    uint32_t n, ld;
+    enum pi_activation act;
+    float threshold;
 };
 
 /* pi_activate() */
@@ -300,13 +299,13 @@ __global__ static void act_kernel(act_args a)
 {
     const uint32_t t = blockIdx.x;
     const float gs = scale_of(a.gate_scale, t), us = scale_of(a.up_scale, t);
-    float *gate = a.gated ? a.gate + (size_t)t * a.ld : NULL, *up = a.up + (size_t)t * a.ld;
+    float *gate = a.gate != NULL ? a.gate + (size_t)t * a.ld : NULL, *up = a.up + (size_t)t * a.ld;
     float max = 0.0f, factor;
 
     for (uint32_t i = threadIdx.x; i < a.n; i += THREADS) {
         float y = up[i] * us + (a.up_b != NULL ? a.up_b[i] : 0.0f);
 
-        if (a.gated) {
+        if (gate != NULL) {
             float h = activate(a, gate[i] * gs);
 
             gate[i] = h;
@@ -329,18 +328,12 @@ __global__ static void act_kernel(act_args a)
 extern "C" void pi_kp_act(const struct pi_kp_act *p, uint32_t n_tok, void *stream)
 {
     const struct pi_shape *s = p->shape;
-    act_args a = {s->act,
-                  s->act_threshold,
-                  s->gated,
-                  p->gate_scale,
-                  p->up_scale,
-                  p->up_b,
-                  p->gate,
-                  p->up,
-                  p->n,
-                  p->ld,
-                  (__half *)p->prod16,
-                  p->scale};
+    act_args a = {p->gate_scale,   p->up_scale,
+                  p->up_b,         s->gated ? p->gate : NULL,
+                  p->up,           (__half *)p->prod16,
+                  p->scale,        p->n,
+                  p->ld,           s->act,
+                  s->act_threshold};
 
     if (n_tok > 0)
         PI_LAUNCH(act_kernel, n_tok, THREADS, 0, (cudaStream_t)stream, a);

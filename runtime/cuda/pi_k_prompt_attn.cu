@@ -25,7 +25,8 @@ struct attn_args {
     const pi_kp_tile *tiles;
     float *out;
     uint32_t n_ctx, n_head, n_head_kv, head_dim;
-    bool whole; /* heads start on 16 bytes and are whole vectors of 16 bytes */
+    uint32_t whole; /* heads start on 16 bytes and are whole vectors of 16 bytes */
+    uint32_t spare; /* no hole that could be taken for an address */
 };
 
 /* Eight or four elements of 16 bytes, as F32. */
@@ -288,7 +289,8 @@ extern "C" void pi_kp_attn(const struct pi_shape *shape, enum pi_type kv_type, c
                            void *stream)
 {
     attn_args a = {q,     k_cache,       v_cache,          tiles,           out,
-                   n_ctx, shape->n_head, shape->n_head_kv, shape->head_dim, false};
+                   n_ctx, shape->n_head, shape->n_head_kv, shape->head_dim, 0,
+                   0};
 
     if (n_tiles == 0)
         return;
