@@ -35,8 +35,9 @@ struct pi_kt_gradient {
     const float *bias;    /* (n_ff) */
     float scale;          /* weight of code 1 */
     uint32_t n, n_ff;
-    float *parts; /* (PI_KT_PARTS, n_ff) scratch */
-    float *sum;   /* (n_ff): takes the column sums in */
+    uint32_t spare; /* no hole that could be taken for an address */
+    float *parts;   /* (PI_KT_PARTS, n_ff) scratch */
+    float *sum;     /* (n_ff): takes the column sums in */
 };
 /* As pi_fit_gradient(). */
 void pi_kt_gradient(const struct pi_kt_gradient *a, void *stream);
