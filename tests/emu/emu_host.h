@@ -288,35 +288,53 @@ struct emu_kernel {
     virtual void run() const = 0; /* one thread */
 };
 
-template <typename F, typename Tuple> struct emu_kernel_call final : emu_kernel {
-    F *f;
-    Tuple args;
+void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, bool pdl,
+                std::shared_ptr<const struct emu_kernel> k);
 
-    emu_kernel_call(F *f_, Tuple &&args_) : f(f_), args(std::move(args_))
+/* Files may have different structs of the same name, so that what is instantiated with them must be each file's own. */
+namespace
+{
+template <typename T> struct emu_box {
+    T v;
+};
+
+template <typename... Params> struct emu_kernel_call final : emu_kernel {
+    void (*f)(Params...);
+    std::tuple<emu_box<std::decay_t<Params>>...> args;
+
+    explicit emu_kernel_call(void (*f_)(Params...), Params... a) : f(f_), args(emu_box<std::decay_t<Params>>{a}...)
     {
     }
     void run() const override
     {
-        std::apply(f, args);
+        std::apply([this](const auto &...a) { f(a.v...); }, args);
     }
 };
+} // namespace
 
 /* Ends the program when a pointer handed to a kernel is neither NULL nor in device or pinned memory. */
 void emu_check_pointer(const char *kernel, int index, const void *p);
 /* The same for what looks like pointers to the host's memory in a struct. */
 void emu_check_bytes(const char *kernel, int index, const void *v, size_t n);
 
-template <typename T> static inline void emu_check_arg(const char *kernel, int index, const T &v)
+namespace
 {
-    if constexpr (std::is_pointer_v<T>)
+template <typename T> inline void emu_check_arg(const char *kernel, int index, const T &v)
+{
+    if constexpr (std::is_pointer_v<T>) {
         emu_check_pointer(kernel, index, (const void *)v);
-    else
-        emu_check_bytes(kernel, index, &v, sizeof(v));
+    } else {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding) /* what lies between members may look like anything */
+        std::remove_const_t<T> copy = v;
+
+        __builtin_clear_padding(&copy);
+        emu_check_bytes(kernel, index, &copy, sizeof(copy));
+#endif
+#endif
+    }
     static_assert(std::is_trivially_copyable_v<T>, "kernel arguments are copied as bytes");
 }
-
-void emu_launch(dim3 grid, dim3 block, size_t smem, cudaStream_t s, bool pdl,
-                std::shared_ptr<const struct emu_kernel> k);
 
 /* A launch is a call with the kernel's own parameter types, so that arguments convert as in <<<>>>(...). */
 template <typename... Params> struct emu_launcher {
@@ -330,8 +348,7 @@ template <typename... Params> struct emu_launcher {
     void operator()(Params... args) const
     {
         static_assert((sizeof(Params) + ... + 0) <= 4096, "kernel arguments take at most 4096 bytes");
-        typedef std::tuple<std::decay_t<Params>...> tuple;
-        auto k = std::make_shared<emu_kernel_call<void(Params...), tuple>>(f, tuple(args...));
+        auto k = std::make_shared<emu_kernel_call<Params...>>(f, args...);
         int i = 0;
 
         (emu_check_arg(name, i++, args), ...);
@@ -343,11 +360,12 @@ template <typename... Params> struct emu_launcher {
 };
 
 template <typename... Params>
-static inline emu_launcher<Params...> emu_launch_of(const char *name, void (*f)(Params...), dim3 grid, dim3 block,
-                                                    size_t smem, cudaStream_t stream, bool pdl)
+inline emu_launcher<Params...> emu_launch_of(const char *name, void (*f)(Params...), dim3 grid, dim3 block, size_t smem,
+                                              cudaStream_t stream, bool pdl)
 {
     return emu_launcher<Params...>{name, f, grid, block, smem, stream, pdl};
 }
+} // namespace
 
 #define PI_LAUNCH(kernel, grid, block, smem, stream, ...) \
     emu_launch_of(#kernel, (kernel), (grid), (block), (smem), (stream), false)(__VA_ARGS__)
