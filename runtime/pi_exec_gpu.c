@@ -328,7 +328,7 @@ enum pi_code pi_exec_gpu_create(struct pi_state *s, const struct pi_dev_model *d
     struct pi_exec_gpu *x = NULL;
     enum pi_code rc;
 
-    PI_ALLOC(x, 1, err);
+    PI_ALLOC_ALIGNED(x, 1, err);
     x->s = s;
     x->dm = dm;
     x->graph = graph;
@@ -527,6 +527,7 @@ static enum pi_code fly(struct pi_exec_gpu *x, struct pi_err *err)
     x->err = err;
     x->n_launched = 0;
     atomic_store(&x->give_up, false);
+    atomic_store(&x->meetings, 0);
     atomic_fetch_add(&x->progress, 1);
     if (x->embed_slot != PI_NO_SLOT)
         atomic_store_explicit(pi_xg_slot(x, x->embed_slot), x->epoch, memory_order_release);

@@ -96,7 +96,7 @@ static void check_device(struct pi_exec_gpu *x)
 
 #define SPINS_A_LOOK  200000 /* some milliseconds */
 #define SPINS_A_YIELD 64     /* where the GPU is emulated, it is the other thread on this core */
-#define SPINS_FIRST   4096
+#define SPINS_FIRST   4096 /* about 200 us: longer than a layer on the GPU */
 
 static void wait_slot(struct pi_exec_gpu *x, uint32_t slot)
 {
@@ -130,7 +130,8 @@ static void post_slot(struct pi_exec_gpu *x, uint32_t slot)
 struct walker {
     struct pi_exec_gpu *x;
     uint32_t thread, n_threads;
-    double mark; /* thread 0: when the last account was made */
+    uint32_t meetings; /* that this thread has been to */
+    double mark;       /* thread 0: when the last account was made */
 };
 
 static void barrier(const struct walker *w)
@@ -278,25 +279,45 @@ static void run_op(struct walker *w, const struct pi_op *op)
         copy_columns(w, x->m.cold_part[op->layer & 1].host, s->units[0].partial);
 }
 
-/* Returns false when the step is given up: all threads see the same, since only what thread 0 saw in front of the barrier counts. */
+/* Workers come to a meeting at once and watch one word: a barrier's door would cost some microseconds in each layer, and a thread that sleeps
+ * tens of them. Only while a step is in flight. */
+static void await_meeting(struct walker *w)
+{
+    w->meetings++;
+    for (uint32_t i = 1;
+         atomic_load_explicit(&w->x->meetings, memory_order_acquire) != w->meetings; i++) {
+        cpu_relax();
+        if (i > SPINS_FIRST && i % SPINS_A_YIELD == 0)
+            (void)sched_yield();
+    }
+}
+
+/* What thread 0 sees for all. Everybody has left the operator before: whatever posts or joins ends in a barrier. */
+static void hold_meeting(struct walker *w, const struct pi_step_op *so)
+{
+    struct pi_exec_gpu *x = w->x;
+    const struct pi_op *op = &x->graph->ops[so->op];
+
+    book(w, &x->cpu_busy);
+    for (uint32_t i = 0; i < so->n_waits; i++) {
+        if (x->posted_by[so->waits[i]] != UINT32_MAX)
+            wait_slot(x, so->waits[i]);
+    }
+    book(w, &x->cpu_wait);
+    x->leave = atomic_load(&x->give_up);
+    if (!x->leave && is_cold(x, op))
+        prepare_cold(x, op);
+    atomic_store_explicit(&x->meetings, ++w->meetings, memory_order_release);
+}
+
+/* Returns false when the step is given up: all threads see the same, since only what thread 0 saw counts. */
 static bool meet(struct walker *w, const struct pi_step_op *so)
 {
-    const struct pi_op *op = &w->x->graph->ops[so->op];
-    struct pi_exec_gpu *x = w->x;
-
-    if (w->thread == 0) {
-        book(w, &x->cpu_busy);
-        for (uint32_t i = 0; i < so->n_waits; i++) {
-            if (x->posted_by[so->waits[i]] != UINT32_MAX)
-                wait_slot(x, so->waits[i]);
-        }
-        book(w, &x->cpu_wait);
-        x->leave = atomic_load(&x->give_up);
-        if (!x->leave && is_cold(x, op))
-            prepare_cold(x, op);
-    }
-    barrier(w);
-    return !x->leave;
+    if (w->thread == 0)
+        hold_meeting(w, so);
+    else
+        await_meeting(w);
+    return !w->x->leave;
 }
 
 void pi_xg_walk(void *ctx, uint32_t thread, uint32_t n_threads)

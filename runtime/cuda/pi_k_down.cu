@@ -13,7 +13,7 @@
 #define TILE    256 /* columns of a block */
 #define BATCH   256 /* members looked at at a time: one for each thread */
 #define ROWS    8   /* of a stream on the way at the same time */
-#define BLOCKS  264 /* that fill a large device twice: two for each of 132 multiprocessors */
+#define BLOCKS  528 /* that fill a large device: four for each of 132 multiprocessors */
 #define MEMBERS 16  /* neurons that make a slice worth its partial sum */
 
 /* What a lane has of a row: columns of them, in quads of four. One token: whole vectors of 16 bytes. More: 8 columns, so that the sums of all tokens fit into
@@ -214,7 +214,7 @@ static __device__ void store_token(const struct down_args &a, uint32_t t, uint32
 
 /* Grid (tiles, slices, groups of tokens). */
 template <int T, int NT>
-static __global__ void __launch_bounds__(PI_FFN_THREADS, 2) ffn_down(struct down_args a)
+static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 4 : 2) ffn_down(struct down_args a)
 {
     __shared__ union shared {
         struct members<NT> members;
