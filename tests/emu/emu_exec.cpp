@@ -131,10 +131,9 @@ static inline uint32_t next_bit(uint32_t mask, unsigned after)
     return (uint32_t)__builtin_ctz(later != 0 ? later : mask);
 }
 
-/* All that could be done before the kernel in front is done is done. */
+/* The kernel in front is done. */
 static void go_on_after_pdl(struct emu_exec *e)
 {
-    emu_pdl_block(emu_self.pdl);
     emu_self.pdl = NULL;
     e->n_at_pdl = 0;
     for (unsigned i = 0; i < e->n_warps; i++) {
@@ -160,7 +159,8 @@ static struct emu_fiber_thread *next_thread(struct emu_exec *e, const struct emu
         w = &e->warps[next_bit(e->warps_ready, w->index)];
         return &w->threads[next_bit(w->ready, 31)];
     }
-    if (e->n_at_pdl > 0) {
+    if (e->n_at_pdl > 0) { /* all that could be done before is done */
+        emu_pdl_block(emu_self.pdl);
         go_on_after_pdl(e);
         return next_thread(e, t);
     }
@@ -319,8 +319,8 @@ void emu_relax(unsigned ns)
         diverged(e, NULL, "polls since PI_EMU_WATCHDOG seconds");
     if (emu_sticky() != cudaSuccess)
         diverged(e, NULL, "polls on a device that has failed");
-    if (emu_self.pdl != NULL)
-        emu_pdl_pause(emu_self.pdl);
+    if (emu_self.pdl != NULL && emu_pdl_pause(emu_self.pdl))
+        go_on_after_pdl(e);
     yield_to_other(e, e->current);
     if (ns >= 1000) {
         struct timespec ts = {0, (long)std::min(ns, 1000000u)};

@@ -70,8 +70,9 @@ struct emu_node {
 /* One after the other; with PI_EMU_PDL=1 what a dependent kernel does in front of pi_pdl_wait() comes before the kernel
  * that it depends on. */
 void emu_run_nodes(const std::vector<struct emu_node> &nodes);
-/* Of a kernel that was started early: it can do nothing more for now; wait until it may go on; whether it may. */
-void emu_pdl_pause(struct emu_pdl *p);
+/* Of a kernel that was started early: it polls, or can do nothing more for now; returns whether the one in front is
+ * done, or waits until it is. */
+bool emu_pdl_pause(struct emu_pdl *p);
 void emu_pdl_block(struct emu_pdl *p);
 /* At the end of a stream's thread. */
 void emu_pdl_end(void);

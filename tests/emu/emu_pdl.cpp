@@ -31,12 +31,13 @@ static __thread struct {
     struct worker *w[2];
 } mine = {1, {NULL, NULL}};
 
-void emu_pdl_pause(struct emu_pdl *p)
+bool emu_pdl_pause(struct emu_pdl *p)
 {
     const hold_lock hold(lock);
 
     p->paused = true;
     news.notify_all();
+    return p->released;
 }
 
 void emu_pdl_block(struct emu_pdl *p)
