@@ -28,7 +28,9 @@ struct attn_args {
     float2 *stats;     /* (n_tok, n_head, n_pieces): maximum, sum */
     float *sums;       /* (n_tok, n_head, n_pieces, head_dim) */
     float *out;
-    uint32_t n_head, n_head_kv, head_dim, n_ctx;
+    uint32_t n_head, n_head_kv, head_dim, n_ctx, n_seq;
+    uint32_t elem_bytes; /* of the cache */
+    bool prefetch;       /* rows of heads are whole groups of 16 bytes */
     uint32_t group;     /* query heads of a key/value head */
     uint32_t n_sub;     /* blocks that share them */
     uint32_t n_pieces;  /* at most */
@@ -352,6 +354,24 @@ PI_DEVICE void attend(const struct attn_args &a, const typename kv_type<T>::elem
     }
 }
 
+/* Before the wait: asks for the piece's first keys and values to come to the L2. The position is read while the kernels in front may still run, in the first layer even the
+ * one that writes it, so it is no more than a guess: past the L1, and only used if it is in range. */
+PI_DEVICE void prefetch_piece(const struct attn_args &a, uint32_t kv_head)
+{
+    const uint32_t t = blockIdx.y, pos = (uint32_t)__ldcg(&a.step->pos[t]);
+    const uint32_t seq = __ldcg(&a.step->seq[t]), n_embd_kv = a.n_head_kv * a.head_dim;
+    uint32_t n_pieces, p = threadIdx.x / 2;
+    size_t row;
+
+    if (!a.prefetch || pos >= a.n_ctx || seq >= a.n_seq || p >= PIECE_STEP)
+        return;
+    p += blockIdx.z * piece_length(pos + 1, a.n_pieces, &n_pieces);
+    row = (((size_t)seq * a.n_ctx + p) * n_embd_kv + (size_t)kv_head * a.head_dim) * a.elem_bytes;
+    if (p <= pos)
+        pi_prefetch_l2((const char *)(threadIdx.x % 2 == 0 ? a.k : a.v) + row,
+                       a.head_dim * a.elem_bytes);
+}
+
 /* A padding token's output: zeros. */
 PI_DEVICE void zero_out(const struct attn_args &a, uint32_t head, uint32_t n_heads)
 {
@@ -379,6 +399,7 @@ __global__ static void __launch_bounds__(32 * ATTN_WARPS) attn_kernel(const stru
     size_t first;
 
     pi_pdl_trigger();
+    prefetch_piece(a, kv_head);
     pi_pdl_wait();
     if (t >= a.step->n_tok) {
         if (blockIdx.z == 0)
@@ -471,7 +492,6 @@ extern "C" void pi_k_attn(const struct pi_shape *sh, enum pi_type kv_type, const
     uint32_t heads;
     char *p = (char *)scratch;
 
-    (void)n_seq;
     a.q = q;
     a.k = k_cache;
     a.v = v_cache;
@@ -484,6 +504,9 @@ extern "C" void pi_k_attn(const struct pi_shape *sh, enum pi_type kv_type, const
     a.n_head_kv = sh->n_head_kv;
     a.head_dim = sh->head_dim;
     a.n_ctx = n_ctx;
+    a.n_seq = n_seq;
+    a.elem_bytes = kv_type == PI_TYPE_F16 ? 2 : 4;
+    a.prefetch = sh->head_dim * a.elem_bytes % 16 == 0;
     a.group = sh->n_head / sh->n_head_kv;
     heads = heads_of_block(a.group, sh->head_dim, kv_type);
     a.n_sub = (a.group + heads - 1) / heads;

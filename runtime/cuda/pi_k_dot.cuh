@@ -52,21 +52,32 @@ template <int T> static __host__ __device__ __forceinline__ uint32_t pi_groups(u
     return (n_cols + pi_wt<T>::E - 1) / pi_wt<T>::E;
 }
 
-/* Group g of a row, if ok; zero weights else. Read once: the first to leave the cache. */
+/* Group g + 32 u of a row, if ok; zero weights else. Read once: the first to leave the cache. (g and u apart, so that all groups of a lane have
+ * one address and constant offsets.) */
 template <int T>
-PI_DEVICE struct pi_group<T> pi_group_load(const char *row, uint32_t n_groups, uint32_t g, bool ok)
+PI_DEVICE struct pi_group<T> pi_group_load(const char *row, uint32_t n_groups, uint32_t g, int u,
+                                           bool ok)
 {
+    constexpr int per = pi_wt<T>::per_scale > 0 ? pi_wt<T>::per_scale : 1;
+    const uint4 *v = (const uint4 *)row + g;
+    const unsigned short *scale = (const unsigned short *)(row + (size_t)n_groups * 16) + g / per;
     struct pi_group<T> r;
 
     r.v = make_uint4(0, 0, 0, 0);
     r.scale = 0;
     if (ok) {
-        r.v = __ldcs((const uint4 *)row + g);
+        r.v = __ldcs(v + 32 * u);
         if (pi_wt<T>::per_scale > 0)
-            r.scale = __ldg((const unsigned short *)(row + (size_t)n_groups * 16) +
-                            g / (pi_wt<T>::per_scale > 0 ? pi_wt<T>::per_scale : 1));
+            r.scale = __ldg(scale + 32 / per * u);
     }
     return r;
+}
+
+/* Group g alone. */
+template <int T>
+PI_DEVICE struct pi_group<T> pi_group_load(const char *row, uint32_t n_groups, uint32_t g, bool ok)
+{
+    return pi_group_load<T>(row, n_groups, g, 0, ok);
 }
 
 template <typename To, typename From> PI_DEVICE To pi_bits(From v)
@@ -83,11 +94,18 @@ PI_DEVICE uint32_t pi_word(uint4 v, int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/* The bits of 2^23, where compilers can not see them: as a constant they would cost an instruction for every use, since one that has two
+ * immediates is split. */
+namespace
+{
+__constant__ uint32_t pi_two_23 = 0x4b000000u;
+}
+
 /* The unsigned integer in `bits` bits of w from bit `at` on, minus `bias`, as a float: made in the mantissa of 2^23, exact, and
  * without the slow conversion instruction. at + bits <= 23. */
 template <int AT, int BITS> PI_DEVICE float pi_uint_field(uint32_t w, float bias)
 {
-    float f = pi_bits<float>((w & (((1u << BITS) - 1u) << AT)) | 0x4b000000u);
+    float f = pi_bits<float>((w & (((1u << BITS) - 1u) << AT)) | pi_two_23);
 
     /* (2^23 + q 2^at) 2^-at - (2^(23 - at) + bias): product and sum round once, and the result is an integer */
     return fmaf(f, 1.0f / (float)(1u << AT), -((float)(1u << (23 - AT)) + bias));
@@ -192,7 +210,7 @@ PI_DEVICE void pi_batch_load(struct pi_batch<T, R, U> *b, const char *const (&ro
     for (int u = 0; u < U; u++) {
 #pragma unroll
         for (int r = 0; r < R; r++)
-            b->g[r][u] = pi_group_load<T>(row[r], n_groups, g + 32 * u, g + 32 * u < end);
+            b->g[r][u] = pi_group_load<T>(row[r], n_groups, g, u, g + 32 * u < end);
     }
 }
 

@@ -37,12 +37,15 @@ PI_DEVICE uint32_t tile_begin(const struct mat_args &a, uint32_t tile)
 {
     uint32_t chunks = (a.n_groups + 31) / 32;
 
+    if (a.n_tiles == 1)
+        return tile * chunks;
     return (uint32_t)((uint64_t)chunks * tile / a.n_tiles);
 }
 
 /* Where a warp is: an item and a tile of the columns, and in it the lane's groups [g, end), of which the first are loaded. */
 template <int T, int U> struct mat_pos {
-    uint32_t item, tile, g, end;
+    uint32_t slice, own; /* the warp's columns and its first item of a round */
+    uint32_t item, tile, begin, g, end;
     struct mat_rows rows;
     struct pi_batch<T, MAT_R, U> batch;
 };
@@ -57,17 +60,22 @@ template <int T, int U> PI_DEVICE void fetch(const struct mat_args &a, struct ma
     pi_batch_load<T, MAT_R, U>(&at->batch, row, a.n_groups, at->g, at->end);
 }
 
-template <int T, int U, bool TILED>
-PI_DEVICE void enter(const struct mat_args &a, uint32_t item, uint32_t tile,
-                     struct mat_pos<T, U> *at)
+/* The warp's columns of a tile. */
+template <int T, int U>
+PI_DEVICE void enter_tile(const struct mat_args &a, uint32_t tile, struct mat_pos<T, U> *at)
 {
-    uint32_t slice = threadIdx.x / 32 % a.n_slices, begin = TILED ? tile_begin(a, tile) : 0;
-    uint32_t n = (TILED ? tile_begin(a, tile + 1) : (a.n_groups + 31) / 32) - begin;
+    uint32_t first = tile_begin(a, tile), n = tile_begin(a, tile + 1) - first;
 
-    at->item = item;
     at->tile = tile;
-    at->g = (begin + n * slice / a.n_slices) * 32 + threadIdx.x % 32;
-    at->end = min((begin + n * (slice + 1) / a.n_slices) * 32, a.n_groups);
+    at->begin = (first + n * at->slice / a.n_slices) * 32 + threadIdx.x % 32;
+    at->end = min((first + n * (at->slice + 1) / a.n_slices) * 32, a.n_groups);
+}
+
+template <int T, int U>
+PI_DEVICE void enter_item(const struct mat_args &a, uint32_t item, struct mat_pos<T, U> *at)
+{
+    at->item = item;
+    at->g = at->begin;
     mat_item_rows(a, item, &at->rows);
     fetch<T, U>(a, at);
 }
@@ -133,11 +141,10 @@ PI_DEVICE void work(const struct mat_args &a, const struct mat_shared<T, NT> &s,
 {
     constexpr int R = MAT_R;
     const uint32_t origin = TILED ? tile_begin(a, tile) * 32 : 0, lane = threadIdx.x % 32;
-    const uint32_t slice = threadIdx.x / 32 % a.n_slices, own = threadIdx.x / 32 / a.n_slices;
 
+    sums += (size_t)at->slice * a.round_items * (R * NT) + pi_warp_sum_index<R * NT>((int)lane);
     while (at->item < stop && (!TILED || at->tile == tile)) {
-        uint32_t place = slice * a.round_items + (at->item - round);
-        float acc[R][NT] = {}, sum;
+        float acc[R][NT] = {}, sum, *to = sums + (at->item - round) * (R * NT);
 
         for (;;) {
             pi_batch_fma<T, R, U, NT>(at->batch, s.xs, s.groups, at->g - origin, at->end - origin,
@@ -147,18 +154,17 @@ PI_DEVICE void work(const struct mat_args &a, const struct mat_shared<T, NT> &s,
                 break;
             fetch<T, U>(a, at);
         }
-        if (at->item + a.n_lanes < stop)
-            enter<T, U, TILED>(a, at->item + a.n_lanes, tile, at);
-        else if (TILED && tile + 1 < a.n_tiles)
-            enter<T, U, TILED>(a, round + own, tile + 1, at);
-        else
+        if (at->item + a.n_lanes < stop) {
+            enter_item<T, U>(a, at->item + a.n_lanes, at);
+        } else if (TILED && tile + 1 < a.n_tiles) {
+            enter_tile<T, U>(a, tile + 1, at);
+            enter_item<T, U>(a, round + at->own, at);
+        } else {
             at->item = UINT32_MAX;
-        sum = pi_warp_sums<R * NT>(&acc[0][0]);
-        if (lane % (32 / (R * NT)) == 0) {
-            float *to = sums + place * (R * NT) + pi_warp_sum_index<R * NT>((int)lane);
-
-            *to = sum + (TILED && tile > 0 ? *to : 0.0f);
         }
+        sum = pi_warp_sums<R * NT>(&acc[0][0]);
+        if (lane % (32 / (R * NT)) == 0)
+            *to = sum + (TILED && tile > 0 ? *to : 0.0f);
     }
 }
 
@@ -170,16 +176,19 @@ __global__ static void __launch_bounds__(mat_unroll<T, NT>::threads, mat_unroll<
     PI_DYN_SHARED(float4, memory);
     const struct mat_shared<T, NT> s = shared_of<T, NT>(a, memory);
     const uint32_t set = blockIdx.x % a.n_sets, block = blockIdx.x / a.n_sets;
-    const uint32_t n_blocks = gridDim.x / a.n_sets, own = threadIdx.x / 32 / a.n_slices;
+    const uint32_t n_blocks = gridDim.x / a.n_sets;
     const uint32_t first = (uint32_t)((uint64_t)a.n_items * block / n_blocks);
     const uint32_t last = (uint32_t)((uint64_t)a.n_items * (block + 1) / n_blocks);
     struct mat_stats<NT> st = {};
     struct mat_pos<T, U> at;
     int src[NT];
 
+    at.slice = threadIdx.x / 32 % a.n_slices;
+    at.own = threadIdx.x / 32 / a.n_slices;
     at.item = UINT32_MAX;
-    if (first + own < last)
-        enter<T, U, TILED>(a, first + own, 0, &at);
+    enter_tile<T, U>(a, 0, &at);
+    if (first + at.own < last)
+        enter_item<T, U>(a, first + at.own, &at);
     if (set == 0 && threadIdx.x == 0)
         mat_prefetch_norm(a);
     for (uint32_t i = threadIdx.x / 32; set == 0 && i < a.n_ahead; i += blockDim.x / 32) {
@@ -196,8 +205,11 @@ __global__ static void __launch_bounds__(mat_unroll<T, NT>::threads, mat_unroll<
         const uint32_t stop = min(round + a.round_items, last);
         float *sums = s.sums + odd * (a.round_items * MAT_R * NT * a.n_slices);
 
-        if (round > first && round + own < stop)
-            enter<T, U, TILED>(a, round + own, 0, &at);
+        if (round > first && round + at.own < stop) {
+            if (TILED)
+                enter_tile<T, U>(a, 0, &at);
+            enter_item<T, U>(a, round + at.own, &at);
+        }
         for (uint32_t tile = 0; tile < (TILED ? a.n_tiles : 1); tile++) {
             if (TILED)
                 next_tile<T, NT>(a, s, src, tile, round == first, &st);
@@ -388,6 +400,7 @@ static void heads_of(const struct pi_k_qkv *q, struct mat_heads *h)
 
     h->head_dim = sh->head_dim;
     h->span = sh->head_dim + sh->head_dim % 2;
+    h->inv_span = (uint32_t)((((uint64_t)1 << 32) + h->span - 1) / h->span);
     h->n_rot = q->inv_freq != NULL ? sh->n_rot : 0;
     h->neox = sh->rope_neox;
     h->inv_freq = q->inv_freq;

@@ -38,6 +38,7 @@ struct mat_part {
 
 struct mat_heads {
     uint32_t head_dim, span; /* span: virtual rows of a head: head_dim, made even */
+    uint32_t inv_span;       /* 2^32 / span, rounded up: quotients of rows below 2^20 are exact for spans below 2^12 */
     uint32_t n_rot;          /* 0: no rotation */
     bool neox;
     const float *inv_freq;
@@ -84,8 +85,8 @@ PI_DEVICE uint32_t mat_row_of(const struct mat_args &a, enum mat_role role, uint
 
     if (a.kind != MAT_QKV)
         return v;
-    head = v / h.span;
-    j = v % h.span;
+    head = (uint32_t)((uint64_t)v * h.inv_span >> 32);
+    j = v - head * h.span;
     if (j >= h.head_dim)
         return UINT32_MAX;
     if (role != MAT_V && h.neox && j < h.n_rot)
@@ -122,14 +123,15 @@ PI_DEVICE void mat_item_rows(const struct mat_args &a, uint32_t item, struct mat
 /* Asks for an item's rows to come to the L2, and for its biases. */
 PI_DEVICE void mat_prefetch_item(const struct mat_args &a, uint32_t item)
 {
-    uint32_t v = item * MAT_R, lane = threadIdx.x % 32;
+    uint32_t v = item * MAT_R, lane = threadIdx.x % 32, n_rows = MAT_PART(a, v, n_rows);
     const float *bias = MAT_PART(a, v, bias);
     const char *data = MAT_PART(a, v, data);
 
     if (lane < MAT_R)
         pi_prefetch_l2(data + (size_t)mat_row_offset(a, v) * 16, MAT_PART(a, v, row_units) * 16);
-    if (lane == MAT_R && bias != NULL)
-        pi_prefetch_l2(bias + (v - MAT_PART(a, v, begin)), 16);
+    v -= MAT_PART(a, v, begin);
+    if (lane == MAT_R && bias != NULL && v + MAT_R <= n_rows)
+        pi_prefetch_l2(bias + v, MAT_R * sizeof(float));
 }
 
 /* What the norm is made of, by one thread. */
@@ -354,7 +356,7 @@ PI_DEVICE void mat_put_pair(const struct mat_args &a, uint32_t v, uint32_t t, fl
     enum mat_role role = MAT_PART(a, v, role);
     uint32_t n_rows = MAT_PART(a, v, n_rows), own = v - MAT_PART(a, v, begin);
     uint32_t row0 = mat_row_of(a, role, own), row1 = mat_row_of(a, role, own + 1);
-    uint32_t j = own % h.span;
+    uint32_t j = own - (uint32_t)((uint64_t)own * h.inv_span >> 32) * h.span;
 
     if (row0 >= n_rows)
         return;

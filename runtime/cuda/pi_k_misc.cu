@@ -39,6 +39,7 @@ extern "C" void pi_k_begin(const struct pi_k_step *step_map, struct pi_k_step *s
     size_t n = (size_t)n_tok * n_embd, blocks = (n / 4 + BEGIN_THREADS - 1) / BEGIN_THREADS;
 
     blocks = blocks < 1 ? 1 : blocks > 64 ? 64 : blocks;
+    pi_k_prepare(begin_kernel, 0);
     PI_LAUNCH(begin_kernel, (unsigned)blocks, BEGIN_THREADS, 0, (cudaStream_t)stream, step_map,
               step, embd_map, residual, n, n % 4 == 0);
 }
@@ -145,8 +146,10 @@ __global__ static void __launch_bounds__(NORM_THREADS) norm_kernel(const struct 
     const bool layer = a.norm.w != NULL && a.norm.layer_norm, rms = a.norm.w != NULL && !layer;
 
     pi_pdl_trigger();
-    if (a.norm.w != NULL && threadIdx.x == 0)
+    if (threadIdx.x == 0 && a.n >= 4 && a.norm.w != NULL)
         pi_prefetch_l2(a.norm.w, a.n / 4 * 16);
+    if (threadIdx.x == 0 && a.n >= 4 && a.norm.w != NULL && a.norm.b != NULL)
+        pi_prefetch_l2(a.norm.b, a.n / 4 * 16);
     pi_pdl_wait();
     for (uint32_t t = blockIdx.x; layer && t < a.n_tok; t += gridDim.x)
         norm_put(&sums[0], t, norm_sum(a, t, 0.0f, false));
