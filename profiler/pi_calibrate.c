@@ -179,47 +179,108 @@ static void found_at(const struct tally *block, uint32_t n_blocks, const struct 
                              .error = t->active > 0 ? ratio_error(block, n_blocks, t, k) : 0.0};
 }
 
+/* Tokens of a chunk dealt out to threads, each with tallies of its own: sums of integers, whoever adds them. */
+struct count_job {
+    const struct scorer *c;
+    const float *threshold;
+    uint32_t n, at, n_tok; /* thresholds; the chunk */
+    uint32_t n_blocks;
+    struct tally *block; /* (n_threads, n_blocks) */
+};
+
+static void count_tokens(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    const struct count_job *j = ctx;
+    const struct pi_trainset *s = j->c->s;
+    struct tally *block = j->block + (size_t)thread * j->n_blocks;
+
+    for (uint32_t t = thread; t < j->n_tok; t += n_threads) {
+        const uint32_t i = s->part[j->c->part][j->at + t];
+
+        count_token(j->c, j->c->z + (size_t)t * s->n_ff, s->mask + i * s->mask_bytes, j->threshold,
+                    j->n, &block[s->block[i]]);
+    }
+}
+
+/* One more place than thresholds: what is predicted at none. */
+static void join_tallies(struct count_job *j, uint32_t n_threads)
+{
+    for (uint32_t b = 0; b < j->n_blocks; b++)
+        for (uint32_t k = 1; k < n_threads; k++)
+            add_tally(&j->block[b], &j->block[(size_t)k * j->n_blocks + b], j->n + 1);
+}
+
 enum pi_code pi_calibrate_count(const struct pi_net *net, const struct pi_trainset *s,
                                 enum pi_part part, struct pi_pool *pool, const float *threshold,
                                 uint32_t n, struct pi_found *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct scorer c = {.net = net, .s = s, .pool = pool, .part = part};
-    const uint32_t n_blocks = s->block[s->n - 1] + 1;
-    struct tally *block = NULL, total = {0};
-    uint32_t n_tok;
+    struct count_job j = {
+        .c = &c, .threshold = threshold, .n = n, .n_blocks = s->block[s->n - 1] + 1};
+    struct tally total = {0};
 
-    PI_ALLOC(block, n_blocks, err);
+    PI_ALLOC(j.block, (size_t)j.n_blocks * pi_pool_size(pool), err);
     PI_TRY(scorer_init(&c, err));
-    for (uint32_t at = 0; at < s->n_part[part]; at += n_tok) {
-        PI_TRY(score_chunk(&c, at, &n_tok, err));
-        for (uint32_t t = 0; t < n_tok; t++) {
-            const uint32_t i = s->part[part][at + t];
-
-            count_token(&c, c.z + (size_t)t * net->n_ff, s->mask + i * s->mask_bytes, threshold, n,
-                        &block[s->block[i]]);
-        }
+    for (; j.at < s->n_part[part]; j.at += j.n_tok) {
+        PI_TRY(score_chunk(&c, j.at, &j.n_tok, err));
+        pi_pool_run(pool, count_tokens, &j);
     }
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        sum_places(&block[b], n);
-        add_tally(&total, &block[b], n);
+    join_tallies(&j, pi_pool_size(pool));
+    for (uint32_t b = 0; b < j.n_blocks; b++) {
+        sum_places(&j.block[b], n);
+        add_tally(&total, &j.block[b], n);
     }
     for (uint32_t k = 0; k < n; k++)
-        found_at(block, n_blocks, &total, k, (double)s->n_part[part] * net->n_ff, &out[k]);
+        found_at(j.block, j.n_blocks, &total, k, (double)s->n_part[part] * net->n_ff, &out[k]);
 out:
     scorer_free(&c);
-    free(block);
+    free(j.block);
     return rc;
 }
 
 /* ---- thresholds ---- */
 
-static void gather_token(const struct scorer *c, const float *z, const uint8_t *mask, float *v,
-                         size_t *n)
+/* Scores of a chunk's active neurons, token after token, to v. */
+struct gather_job {
+    const struct scorer *c;
+    uint32_t at; /* the chunk's first token */
+    float *v;
+    size_t begin[CHUNK]; /* where each token's scores begin */
+};
+
+static const uint8_t *mask_of(const struct gather_job *j, size_t t)
 {
-    for (uint32_t i = 0; i < c->net->n_ff; i++)
-        if (mask[i / 8] >> i % 8 & 1)
-            v[(*n)++] = z[i];
+    const struct pi_trainset *s = j->c->s;
+
+    return s->mask + s->part[j->c->part][j->at + t] * s->mask_bytes;
+}
+
+static void gather_tokens(void *ctx, size_t begin, size_t end)
+{
+    const struct gather_job *j = ctx;
+    const uint32_t n_ff = j->c->net->n_ff;
+
+    for (size_t t = begin; t < end; t++) {
+        const uint8_t *mask = mask_of(j, t);
+        const float *z = j->c->z + t * n_ff;
+        float *v = j->v + j->begin[t];
+
+        for (uint32_t i = 0; i < n_ff; i++)
+            if (mask[i / 8] >> i % 8 & 1)
+                *v++ = z[i];
+    }
+}
+
+/* Of n_ff bits; what a file has behind them is of no account. */
+static size_t count_bits(const uint8_t *mask, uint32_t n_ff)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < n_ff / 8; i++)
+        n += (size_t)__builtin_popcount(mask[i]);
+    return n_ff % 8 == 0 ? n
+                         : n + (size_t)__builtin_popcount(mask[n_ff / 8] & ((1u << n_ff % 8) - 1));
 }
 
 /* n thresholds out of the n_v scores of active neurons; reorders them. */
@@ -246,23 +307,24 @@ enum pi_code pi_calibrate_thresholds(const struct pi_net *net, const struct pi_t
 {
     enum pi_code rc = PI_OK;
     struct scorer c = {.net = net, .s = s, .pool = pool, .part = part};
-    float *v = NULL;
+    struct gather_job j = {.c = &c};
     size_t n_v = 0, cap = 0;
     uint32_t n_tok;
 
     PI_TRY(scorer_init(&c, err));
-    for (uint32_t at = 0; at < s->n_part[part]; at += n_tok) {
-        PI_TRY(score_chunk(&c, at, &n_tok, err));
+    for (; j.at < s->n_part[part]; j.at += n_tok) {
+        PI_TRY(score_chunk(&c, j.at, &n_tok, err));
         for (uint32_t t = 0; t < n_tok; t++) {
-            PI_TRY(pi_grow_array(&v, &cap, n_v + net->n_ff, sizeof(*v), err));
-            gather_token(&c, c.z + (size_t)t * net->n_ff,
-                         s->mask + s->part[part][at + t] * s->mask_bytes, v, &n_v);
+            j.begin[t] = n_v;
+            n_v += count_bits(mask_of(&j, t), net->n_ff);
         }
+        PI_TRY(pi_grow_array(&j.v, &cap, n_v, sizeof(*j.v), err));
+        pi_pool_for(pool, n_tok, 8, gather_tokens, &j);
     }
-    pick_thresholds(v, n_v, recall, n, out);
+    pick_thresholds(j.v, n_v, recall, n, out);
 out:
     scorer_free(&c);
-    free(v);
+    free(j.v);
     return rc;
 }
 
