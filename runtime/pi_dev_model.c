@@ -148,6 +148,10 @@ static enum pi_code add_attention(struct build *b, uint32_t l, struct pi_dev_lay
     struct part kv = {.n = 0};
     uint64_t cells, row;
 
+    if (s->head_dim > PI_DEV_MAX_HEAD_DIM)
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "layer %u: attention heads of %u elements: GPU kernels have at most %u; run with --device cpu",
+                l, s->head_dim, PI_DEV_MAX_HEAD_DIM);
     y->has_attn = true;
     PI_TRY(add_matrix(b, (struct where){l, "attn_q.weight"}, &w->q, &y->q, err));
     PI_TRY(add_matrix(b, (struct where){l, "attn_k.weight"}, &w->k, &y->k, err));

@@ -27,6 +27,9 @@
 extern "C" {
 #endif
 
+/* Widest head that the attention kernels have; attention of models with wider ones stays on the CPU. */
+#define PI_DEV_MAX_HEAD_DIM 512u
+
 /* A matrix on the device; data NULL: absent. */
 struct pi_dmat {
     enum pi_type type;
@@ -88,7 +91,7 @@ struct pi_dev_model_options {
 };
 
 /* tables (n_layer, n_ff): hot ids ascending then cold ids ascending of each layer (struct pi_engine). pred may be NULL. Uploads what place puts on its
- * GPU units (all GPU units are this device). PI_E_UNSUPPORTED for a weight type without device kernels, naming layer and matrix; PI_E_NOMEM saying what did not fit. */
+ * GPU units (all GPU units are this device). PI_E_UNSUPPORTED for a weight type without device kernels, naming layer and matrix, and for heads wider than PI_DEV_MAX_HEAD_DIM; PI_E_NOMEM saying what did not fit. */
 enum pi_code pi_dev_model_create(const struct pi_model *model, const struct pi_predictor *pred,
                                  const struct pi_placement *place, const uint32_t *tables,
                                  struct pi_pool *pool, const struct pi_dev_model_options *opt,

@@ -526,6 +526,8 @@ static void refusals(void)
     o.index = 99;
     FAILS(pi_dev_model_create(&c.r.m, NULL, &c.r.place, c.tables, c.r.pool, &o, &c.d, &c.r.e),
           PI_E_NODEV, "GPU 99", c.r.e);
+    c.r.m.shape.head_dim = 600;
+    FAILS(create(&c), PI_E_UNSUPPORTED, "layer 1: attention heads of 600 elements", c.r.e);
     c.r.place.n_ff = 95;
     FAILS(create(&c), PI_E_MISMATCH, "95", c.r.e);
     OK(c.d.bufs == NULL && c.d.layers == NULL);

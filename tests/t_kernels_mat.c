@@ -237,7 +237,7 @@ struct heads {
     enum pi_type kv, type[3];
 };
 
-#define N_CTX 40u
+#define N_CTX 2050u
 #define N_SEQ 3u
 
 struct qkv_run {
@@ -305,7 +305,7 @@ static void qkv_open(struct qkv_run *q, const struct heads *h, uint32_t n_tok)
     /* the last quarter of the batch is padding, with positions that must not be used */
     q->step = (struct pi_k_step){.step = 9, .n_tok = n_tok - n_tok / 4};
     for (uint32_t t = 0; t < PI_K_MAX_TOKENS; t++) {
-        q->step.pos[t] = t < q->step.n_tok ? (int32_t)(t * 5 % N_CTX) : 0x40000000;
+        q->step.pos[t] = t < q->step.n_tok ? (int32_t)(t * 577 % N_CTX) : 0x40000000;
         q->step.seq[t] = t < q->step.n_tok ? t % N_SEQ : UINT32_MAX;
     }
 }

@@ -230,15 +230,14 @@ struct device_limits {
 
 static struct device_limits limits_of_device(void)
 {
-    int device = 0, n_sm = 1, shared = (int)PLAIN_SHARED, l2 = 0, major = 0;
+    int device = 0, n_sm = 1, shared = (int)PLAIN_SHARED, l2 = 0;
 
     (void)cudaGetDevice(&device);
     (void)cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     (void)cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     (void)cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device);
-    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    /* a quarter: half of the L2 is what one half of a large device sees. Useless without programmatic dependent launch. */
-    return {(uint32_t)n_sm, (size_t)shared, major >= 9 ? (size_t)l2 / 4 : 0};
+    /* a quarter: half of the L2 is what one half of a large device sees, and the kernel in front wants some of it */
+    return {(uint32_t)n_sm, (size_t)shared, (size_t)l2 / 4};
 }
 
 /* How many warps share an item: the fewest batches of loads one after the other in the busiest warp; of equals the most slices, whose last items end together. */
