@@ -15,10 +15,6 @@
  *   pi_nanosleep(ns)            for loops that poll (from sm_70 on)
  *   pi_pdl_wait, pi_pdl_trigger nothing below sm_90
  *   pi_global_ns()              nanoseconds of a clock that all multiprocessors share; coarse on some devices
- *   pi_ticket(counter)          adds 1, returns what was there; behind a barrier it releases what the block stored, and in front of
- *                               one lets the block see what those with earlier tickets stored
- *   pi_copy16(shared, global, there)  16 bytes, aligned, past registers and L1, or zeros; there after pi_copy_wait() and
- *                               a barrier
  *   pi_prefetch_l2(p, bytes)    one thread asks for bytes of global memory to come to the L2; both multiples of 16
  */
 #ifndef PI_CUDA_PORT_CUH
@@ -148,36 +144,6 @@ static __device__ __forceinline__ uint64_t pi_global_ns(void)
 
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(v)::"memory");
     return v;
-}
-
-static __device__ __forceinline__ uint32_t pi_ticket(uint32_t *counter)
-{
-    uint32_t v;
-
-    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
-                 : "=r"(v)
-                 : "l"(__cvta_generic_to_global(counter))
-                 : "memory");
-    return v;
-}
-
-static __device__ __forceinline__ void pi_copy16(void *shared, const void *global, bool there)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(shared)),
-                 "l"(__cvta_generic_to_global(global)), "r"(there ? 16 : 0)
-                 : "memory");
-#else
-    *(float4 *)shared = there ? *(const float4 *)global : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#endif
-}
-
-static __device__ __forceinline__ void pi_copy_wait(void)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 static __device__ __forceinline__ void pi_prefetch_l2(const void *p, uint32_t bytes)

@@ -40,7 +40,8 @@ static __device__ uint32_t local_of(const struct up_args &a, uint32_t position)
 /* Positions that the calling warp's team reads the rows of, in the item of neurons from position first on. */
 static __device__ uint32_t position_of(const struct up_args &a, uint32_t first, int r)
 {
-    return first + pi_walk_team(a.walk) * team_neurons(a) + (uint32_t)(a.both ? r / 2 : r);
+    return first + threadIdx.x / 32 / a.walk.team * team_neurons(a) +
+           (uint32_t)(a.both ? r / 2 : r);
 }
 
 static __device__ void locals_of(const struct up_args &a, uint32_t first,
@@ -129,7 +130,7 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
 {
     PI_DYN_SHARED(float4, xs);
     __shared__ float part[2][PI_FFN_WARPS][PI_FFN_ROWS * NT];
-    const uint32_t t0 = blockIdx.y * NT, teams = pi_walk_teams(a.walk);
+    const uint32_t t0 = blockIdx.y * NT, teams = PI_FFN_WARPS / a.walk.team;
     const uint32_t per_item = teams * team_neurons(a), stride = gridDim.x * per_item;
     const uint32_t q = threadIdx.x / NT, t = threadIdx.x % NT; /* the thread's pair in an item */
     const struct pi_vectors v = {a.x + (size_t)t0 * a.walk.n_cols, a.n_tok - t0};
@@ -139,8 +140,6 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
 
     pi_pdl_trigger();
     pi_pdl_wait();
-    if (staged)
-        pi_walk_stage<T, NT>(a.walk, v, 0, xs);
     locals_of(a, blockIdx.x * per_item, local); /* asked for together with n */
     n = a.kind == PI_K_FFN_DENSE ? a.n_hot : *a.set.n;
     for (uint32_t first = blockIdx.x * per_item; first < n; first += stride) {
@@ -155,13 +154,15 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
         locals_of(a, first + stride, local);
         if (q < per_item)
             p = pair_of(a, first + q, n, t0 + t);
-        if (staged && turn == 0)
-            pi_walk_staged();
+        if (staged && turn == 0) {
+            pi_walk_stage<T, NT>(a.walk, v, 0, xs);
+            __syncthreads();
+        }
         pi_walk_dot<T, NT>(a.walk, v, row, present, xs, staged, &b, acc);
         pi_walk_put<NT>(acc, part[turn & 1]);
         __syncthreads();
         if (p.there) {
-            const uint32_t team = a.both ? q / 2 : q / 4, r = a.both ? q % 2 * 2 : q % 4;
+            const uint32_t team = q / team_neurons(a), r = q % team_neurons(a) * (a.both ? 2 : 1);
 
             value =
                 up_value(a, p, pi_walk_sum<NT>(a.walk, part[turn & 1], team, r, t),
@@ -197,7 +198,7 @@ template <int T, int NT> static void launch_up(struct up_args *a, uint32_t n_col
 
     /* all rows: whole ones by few warps keep the barriers rare */
     a->walk = pi_walk_plan<T, NT>(n_cols, a->kind == PI_K_FFN_DENSE ? 2 : PI_FFN_WARPS);
-    per_item = pi_walk_teams(a->walk) * (a->both ? PI_FFN_ROWS / 2 : PI_FFN_ROWS);
+    per_item = PI_FFN_WARPS / a->walk.team * (a->both ? PI_FFN_ROWS / 2 : PI_FFN_ROWS);
     n_items = a->n_hot / per_item + (a->n_hot % per_item != 0);
     grid = dim3(n_items < most ? n_items : most, (a->n_tok + NT - 1) / NT);
     PI_LAUNCH_PDL((ffn_up<T, NT>), grid, PI_FFN_THREADS, (pi_walk_smem<T, NT>(a->walk)),

@@ -47,7 +47,7 @@ struct pi_rows {
 struct pi_walk {
     uint32_t n_cols, n_groups;
     uint32_t chunk, n_chunks; /* groups staged at a time; how many times */
-    uint32_t shift;           /* a team has 1 << shift warps */
+    uint32_t team;            /* warps of a team */
 };
 
 /* Vectors, as the walk needs them. */
@@ -71,8 +71,9 @@ static inline struct pi_walk pi_walk_plan(uint32_t n_cols, uint32_t max_team)
     whole = (w.n_groups + 31) / 32 * 32;
     w.chunk = whole < limit ? whole : limit;
     w.n_chunks = (w.n_groups + w.chunk - 1) / w.chunk;
-    while (1u << w.shift < max_team && w.chunk / 32 >= (2u << w.shift) * pi_ffn_steps<T, NT>())
-        w.shift++;
+    w.team = 1;
+    while (w.team < max_team && w.chunk / 32 >= 2 * w.team * pi_ffn_steps<T, NT>())
+        w.team *= 2;
     return w;
 }
 
@@ -92,11 +93,11 @@ struct pi_span_groups {
 PI_DEVICE struct pi_span_groups pi_walk_span(const struct pi_walk &w, uint32_t chunk)
 {
     uint32_t first = chunk * w.chunk, end = min(first + w.chunk, w.n_groups);
-    uint32_t pieces = (end - first + 31) / 32, sub = threadIdx.x / 32 & ((1u << w.shift) - 1u);
+    uint32_t pieces = (end - first + 31) / 32, sub = threadIdx.x / 32 % w.team;
     struct pi_span_groups s;
 
-    s.begin = first + (pieces * sub >> w.shift) * 32;
-    s.end = min(first + (pieces * (sub + 1) >> w.shift) * 32, end);
+    s.begin = first + pieces * sub / w.team * 32;
+    s.end = min(first + pieces * (sub + 1) / w.team * 32, end);
     return s;
 }
 
@@ -116,36 +117,23 @@ PI_DEVICE void pi_walk_load(pi_ffn_batch<T, NT> *b, const char *const (&row)[PI_
     }
 }
 
-/* The block asks for a chunk of the vectors in shared memory, zeros behind their end; pi_walk_staged() waits for them. */
+/* The block: a chunk of the vectors to shared memory, zeros behind their end. */
 template <int T, int NT>
 PI_DEVICE void pi_walk_stage(const struct pi_walk &w, const struct pi_vectors &v, uint32_t chunk,
                              float4 *xs)
 {
     const uint32_t plane = pi_x_plane<T>(w.chunk), n4 = w.chunk * pi_wt<T>::P;
-    const bool vec = w.n_cols % 4 == 0; /* vectors begin at multiples of 16 bytes */
+    const bool vec = w.n_cols % 4 == 0;
 
 #pragma unroll
     for (int t = 0; t < NT; t++) {
         const float *x = v.x + (size_t)t * w.n_cols;
-        const uint32_t n = (uint32_t)t < v.n_tok ? w.n_cols : 0;
+        uint32_t n = (uint32_t)t < v.n_tok ? w.n_cols : 0;
 
-#pragma unroll 1
-        for (uint32_t f = threadIdx.x; f < n4; f += PI_FFN_THREADS) {
-            float4 *to = xs + t * plane * pi_wt<T>::P + pi_x_at<T>(f, plane);
-            const uint32_t at = chunk * n4 + f;
-
-            if (vec)
-                pi_copy16(to, 4 * at < n ? x + 4 * at : v.x, 4 * at < n);
-            else
-                *to = pi_x_get(x, n, at, false);
-        }
+        for (uint32_t f = threadIdx.x; f < n4; f += PI_FFN_THREADS)
+            xs[t * plane * pi_wt<T>::P + pi_x_at<T>(f, plane)] =
+                pi_x_get(x, n, chunk * n4 + f, vec);
     }
-}
-
-PI_DEVICE void pi_walk_staged(void)
-{
-    pi_copy_wait();
-    __syncthreads();
 }
 
 /* acc[r][t] += the calling lane's share of row r . vector t. b: what pi_walk_load() loaded for the first step. staged: the one chunk lies in xs already.
@@ -166,7 +154,7 @@ PI_DEVICE void pi_walk_dot(const struct pi_walk &w, const struct pi_vectors &v,
         if (!staged) {
             __syncthreads();
             pi_walk_stage<T, NT>(w, v, c, xs);
-            pi_walk_staged();
+            __syncthreads();
         }
         for (uint32_t g = s.begin; g < s.end; g += 32 * STEPS) {
             if (g != s.begin)
@@ -196,27 +184,15 @@ PI_DEVICE void pi_walk_put(float (&acc)[PI_FFN_ROWS][NT], float (*part)[PI_FFN_R
         part[threadIdx.x / 32][pi_warp_sum_index<M>(lane)] = sum;
 }
 
-/* Number of the calling warp's team; teams of a block. */
-PI_DEVICE uint32_t pi_walk_team(const struct pi_walk &w)
-{
-    return threadIdx.x / 32 >> w.shift;
-}
-
-static __host__ __device__ __forceinline__ uint32_t pi_walk_teams(const struct pi_walk &w)
-{
-    return PI_FFN_WARPS >> w.shift;
-}
-
 /* What the warps of a team found for one of its rows and tokens. */
 template <int NT>
 PI_DEVICE float pi_walk_sum(const struct pi_walk &w, const float (*part)[PI_FFN_ROWS * NT],
                             uint32_t team, uint32_t row, uint32_t t)
 {
-    const uint32_t first = team << w.shift;
-    float sum = part[first][row * NT + t];
+    float sum = part[team * w.team][row * NT + t];
 
-    for (uint32_t i = 1; i < 1u << w.shift; i++)
-        sum += part[first + i][row * NT + t];
+    for (uint32_t i = 1; i < w.team; i++)
+        sum += part[team * w.team + i][row * NT + t];
     return sum;
 }
 

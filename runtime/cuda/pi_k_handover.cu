@@ -10,7 +10,7 @@
 
 #include "runtime/cuda/pi_cuda_port.cuh"
 
-#define MAX_BLOCKS  128 /* that poll or write over the bus at the same time */
+#define MAX_BLOCKS  64  /* that poll or write over the bus at the same time */
 #define SUM_WARPS   4   /* each adds a range of the parts */
 #define SPINS_AWAKE 1024 /* polls (about 1 us each) before the poller sleeps between two */
 #define FOLLOWER_LOOKS 64 /* polls of the relay to one of the slot */
@@ -342,8 +342,9 @@ template <int V> static __global__ void publish_parts(struct publish_args a)
     }
     if (w == 0 && threadIdx.x == 0) {
         __threadfence_system();
-        if (pi_ticket(a.ticket) == gridDim.x - 1) {
+        if (atomicAdd(a.ticket, 1u) == gridDim.x - 1) {
             *a.ticket = 0;
+            __threadfence_system();
             if (a.slot != NULL)
                 pi_st_release_sys(a.slot, a.step->step);
         }

@@ -43,7 +43,7 @@ struct mark_args {
 
 static __device__ uint32_t item_rows(const struct mark_args &a)
 {
-    return PI_FFN_ROWS * pi_walk_teams(a.walk);
+    return PI_FFN_ROWS * PI_FFN_WARPS / a.walk.team;
 }
 
 /* ---- marking ---- */
@@ -69,7 +69,7 @@ static __device__ struct item item_of(const struct mark_args &a, uint32_t i)
 static __device__ uint32_t rows_of(const struct mark_args &a, const struct item &it,
                                    const char *(&row)[PI_FFN_ROWS])
 {
-    const uint32_t at = pi_walk_team(a.walk) * PI_FFN_ROWS;
+    const uint32_t at = threadIdx.x / 32 / a.walk.team * PI_FFN_ROWS;
     const size_t first = (size_t)(it.hot ? a.hot.first : a.cold.first) + it.first + at;
     uint32_t present = 0;
 
@@ -184,11 +184,11 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
             pi_walk_load<T, NT>(&b, rows, present, a.walk.n_groups, s.begin, s.end);
             if (turn == 0) {
                 pi_pdl_wait(); /* weights do not depend on the kernels in front, all else does */
-                if (once)
-                    pi_walk_stage<T, NT>(a.walk, v, 0, xs);
                 n_real = a.step->n_tok;
-                if (once)
-                    pi_walk_staged();
+                if (once) {
+                    pi_walk_stage<T, NT>(a.walk, v, 0, xs);
+                    __syncthreads();
+                }
             }
             pi_walk_dot<T, NT>(a.walk, v, rows, present, xs, once, &b, acc);
             pi_walk_put<NT>(acc, part[turn & 1]);
@@ -232,38 +232,28 @@ static __device__ uint32_t stored_word(const struct mark_args &a, uint32_t w)
     return __ldcg(a.set.marks + p.first_mark + i) & (left < 32 ? (1u << left) - 1u : ~0u);
 }
 
-/* The thread's own words of the tile, n in all, zero behind them; in s->word too, after the next barrier. */
 template <int NT>
-static __device__ void own_words(const struct mark_args &a, uint32_t base, uint32_t n,
-                                 struct scan *s, uint32_t (&word)[SCAN_OWN])
+static __device__ void fill_words(const struct mark_args &a, uint32_t base, uint32_t n,
+                                  struct scan *s)
 {
-    const uint32_t own = SCAN_OWN * threadIdx.x;
-
-    if constexpr (NT > 1) {
+    if constexpr (NT == 1) {
+        for (uint32_t i = threadIdx.x; i < SCAN_WORDS; i += PI_FFN_THREADS)
+            s->word[i] = i < n ? stored_word(a, base + i) : 0;
+    } else {
         for (uint32_t i = threadIdx.x / 32; i < SCAN_WORDS; i += PI_FFN_WARPS) {
-            uint32_t w = i < n ? ballot_word(a, base + i) : 0;
+            uint32_t word = 0;
 
+            if (i < n)
+                word = ballot_word(a, base + i);
             if (threadIdx.x % 32 == 0)
-                s->word[i] = w;
+                s->word[i] = word;
         }
-        __syncthreads();
     }
-#pragma unroll
-    for (uint32_t i = 0; i < SCAN_OWN; i++) {
-        if (NT == 1)
-            word[i] = own + i < n ? stored_word(a, base + own + i) : 0;
-        else
-            word[i] = s->word[own + i];
-    }
-    if (NT == 1) {
-#pragma unroll
-        for (int i = 0; i < SCAN_OWN; i++)
-            s->word[own + i] = word[i];
-    }
+    __syncthreads();
 }
 
-/* s->before from everyone's own words; returns the bits of the tile. */
-static __device__ uint32_t scan_words(const uint32_t (&word)[SCAN_OWN], struct scan *s)
+/* s->before from s->word; returns the bits of the tile. */
+static __device__ uint32_t scan_words(struct scan *s)
 {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = SCAN_OWN * threadIdx.x;
     uint32_t count[SCAN_OWN], mine = 0, sum, total = 0, before = 0;
@@ -271,7 +261,7 @@ static __device__ uint32_t scan_words(const uint32_t (&word)[SCAN_OWN], struct s
 #pragma unroll
     for (int i = 0; i < SCAN_OWN; i++) {
         count[i] = mine;
-        mine += (uint32_t)__popc(word[i]);
+        mine += (uint32_t)__popc(s->word[own + i]);
     }
     sum = mine;
     for (uint32_t off = 1; off < 32; off *= 2) {
@@ -325,82 +315,72 @@ static __device__ void find_words(const struct scan *s, const uint32_t (&p)[EMIT
     }
 }
 
-/* Bits [begin, end) of the tile to their places, bit p to at + p, by the first n_threads threads. */
+/* Bits [begin, end) of the tile to their places: bit p to at + p. */
 template <int NT>
 static __device__ void emit(const struct mark_args &a, const struct scan *s, uint32_t base,
-                            bool hot, uint32_t begin, uint32_t end, uint32_t at, uint32_t n_threads)
+                            bool hot, uint32_t begin, uint32_t end, uint32_t at)
 {
     uint32_t *out = hot ? a.set.local : a.out.ids, *out_tokens = hot ? a.set.tokens : a.out.tokens;
     const uint32_t *marks = a.set.marks + (hot ? a.hot.first_mark : a.cold.first_mark);
     const uint32_t first_word = hot ? 0 : a.hot.n_words;
 
-    if (threadIdx.x >= n_threads)
-        return;
-    for (uint32_t next = begin + threadIdx.x; next < end; next += EMIT * n_threads) {
-        uint32_t p[EMIT], w[EMIT] = {}, id[EMIT], tokens[EMIT];
+    for (uint32_t next = begin + threadIdx.x; next < end; next += EMIT * PI_FFN_THREADS) {
+        uint32_t p[EMIT], w[EMIT] = {};
 
 #pragma unroll
         for (int i = 0; i < EMIT; i++)
-            p[i] = min(next + i * n_threads, end - 1);
+            p[i] = min(next + i * PI_FFN_THREADS, end - 1);
         find_words(s, p, w);
 #pragma unroll
         for (int i = 0; i < EMIT; i++) {
-            id[i] =
+            uint32_t row =
                 (base + w[i] - first_word) * 32 + nth_bit(s->word[w[i]], p[i] - s->before[w[i]]);
-            tokens[i] = NT == 1 ? 1u : __ldcg(marks + id[i]);
-            if (!hot)
-                id[i] = __ldg(a.cold_ids + id[i]);
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < EMIT; i++) {
-            if (next + i * n_threads < end) {
-                out[at + p[i]] = id[i];
-                out_tokens[at + p[i]] = tokens[i];
+            uint32_t id = hot ? row : a.cold_ids[row];
+
+            if (next + i * PI_FFN_THREADS < end) {
+                out[at + p[i]] = id;
+                out_tokens[at + p[i]] = NT == 1 ? 1u : __ldcg(marks + row);
             }
         }
     }
 }
 
-#define PUBLISHER \
-    (PI_FFN_THREADS - 32) /* first thread of the last warp, which then waits for the bus */
-
-/* All of the cold set is stored but its length. The flag's release covers what the whole block stored in front of the barrier. */
-static __device__ void publish_cold(const struct mark_args &a, uint32_t n, uint32_t epoch)
+/* All of the cold set is stored: its length, then the flag. */
+static __device__ void publish_cold(const struct mark_args &a, uint32_t n)
 {
-    if (a.out.slot == NULL)
-        return;
     __syncthreads();
-    if (threadIdx.x == PUBLISHER) {
+    if (threadIdx.x == 0) {
         *a.out.n = n;
-        pi_st_release_sys(a.out.slot, epoch);
+        __threadfence_system();
+        pi_st_release_sys(a.out.slot, a.step->step);
     }
 }
 
 /* The last block: both sets. The CPU's goes out first, while the other is written. */
 template <int NT> static __device__ void compact(const struct mark_args &a, struct scan *s)
 {
-    const uint32_t n_words = a.hot.n_words + a.cold.n_words, epoch = a.step->step;
+    const uint32_t n_words = a.hot.n_words + a.cold.n_words;
     uint32_t n_all = 0, n_hot = 0;
 
     for (uint32_t base = 0; base < n_words; base += SCAN_WORDS) {
         const uint32_t n = min(n_words - base, (uint32_t)SCAN_WORDS);
-        uint32_t total, hot, word[SCAN_OWN];
+        uint32_t total, hot;
 
-        own_words<NT>(a, base, n, s, word);
-        total = scan_words(word, s);
+        fill_words<NT>(a, base, n, s);
+        total = scan_words(s);
         hot = base + n <= a.hot.n_words ? total
               : base >= a.hot.n_words   ? 0
                                         : s->before[a.hot.n_words - base];
-        emit<NT>(a, s, base, false, hot, total, n_all - n_hot - hot, PI_FFN_THREADS);
-        if (base + n == n_words)
-            publish_cold(a, n_all - n_hot + total - hot, epoch);
-        emit<NT>(a, s, base, true, 0, hot, n_hot, PUBLISHER);
+        emit<NT>(a, s, base, false, hot, total, n_all - n_hot - hot);
+        if (a.out.slot != NULL && base + n == n_words)
+            publish_cold(a, n_all - n_hot + total - hot);
+        emit<NT>(a, s, base, true, 0, hot, n_hot);
         n_all += total;
         n_hot += hot;
         __syncthreads(); /* s is filled again */
     }
-    if (n_words == 0)
-        publish_cold(a, 0, epoch);
+    if (n_words == 0 && a.out.slot != NULL)
+        publish_cold(a, 0);
     if (threadIdx.x == 0) {
         if (a.set.n != NULL)
             *a.set.n = n_hot;
@@ -419,11 +399,15 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
     mark_items<T, NT>(a, xs);
     pi_pdl_wait(); /* for a block without items; nothing else waits twice */
     __syncthreads();
-    if (threadIdx.x == 0)
-        last = pi_ticket(a.set.ticket) == gridDim.x - 1;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(a.set.ticket, 1u) == gridDim.x - 1;
+    }
     __syncthreads();
-    if (last != 0)
-        compact<NT>(a, reinterpret_cast<struct scan *>(xs));
+    if (last == 0)
+        return;
+    __threadfence();
+    compact<NT>(a, reinterpret_cast<struct scan *>(xs));
 }
 
 /* ---- launching ---- */
@@ -449,7 +433,7 @@ static void launch_mark(struct mark_args *a, uint32_t n_hot, uint32_t n_cold, ui
     size_t smem, bytes = 0;
 
     a->walk = pi_walk_plan<T, NT>(n_cols, 4);
-    rows = PI_FFN_ROWS * pi_walk_teams(a->walk);
+    rows = PI_FFN_ROWS * PI_FFN_WARPS / a->walk.team;
     a->hot = part_of(0, n_hot, 0, rows);
     a->cold = part_of(n_hot, n_cold, NT == 1 ? a->hot.n_words : n_hot, rows);
     n_items = a->hot.n_items + a->cold.n_items;

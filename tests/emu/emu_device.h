@@ -238,23 +238,6 @@ static inline uint64_t pi_global_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static inline uint32_t pi_ticket(uint32_t *counter)
-{
-    return __atomic_fetch_add(counter, 1u, __ATOMIC_SEQ_CST);
-}
-
-static inline void pi_copy16(void *shared, const void *global, bool there)
-{
-    if (there)
-        memcpy(shared, global, 16);
-    else
-        memset(shared, 0, 16);
-}
-
-static inline void pi_copy_wait(void)
-{
-}
-
 /* A place that may be read, as the hardware would only ignore it. */
 static inline void pi_prefetch_l2(const void *p, uint32_t bytes)
 {
