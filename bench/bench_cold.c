@@ -5,7 +5,8 @@
  *
  * Neurons of 11008 at random, all of them firing, so that three rows of each are read; a call for each layer in turn, a barrier between two calls, as
  * in a step. Microseconds of a call: the best tenth and the median; GB/s: rows read in
- * the median call. sweep: forms beside the one that pi_cold_form_of() chooses.
+ * the median call. masks: each token wants a neuron or not, at random, as many as in a decode step of that many sequences.
+ * sweep: forms beside the one that pi_cold_form_of() chooses.
  */
 #include "config.h"
 
@@ -37,7 +38,8 @@ struct rig {
     uint32_t n_layers;
     struct pi_layer_weights *w; /* (n_layers) */
     struct pi_shape shape;
-    uint32_t *ids; /* (CALLS, N_FF) */
+    uint32_t *ids, *tokens; /* (CALLS, N_FF) */
+    uint32_t thousandths;   /* of the tokens want a neuron that is listed; 0: all, without masks */
     float *x, *out;
     struct pi_cold_scratch *scratch;
     struct pi_cold_job job[CALLS];
@@ -164,15 +166,29 @@ static void pick(uint32_t *ids, uint32_t n, uint32_t *seed)
     }
 }
 
+/* Of a neuron that is wanted at all. */
+static uint32_t pick_tokens(uint32_t n_tok, uint32_t thousandths, uint32_t *seed)
+{
+    uint32_t mask = 0;
+
+    while (mask == 0) {
+        for (uint32_t t = 0; t < n_tok; t++)
+            mask |= (uint32_t)(draw(seed) % 1000 < thousandths) << t;
+    }
+    return mask;
+}
+
 static void prepare(struct rig *r, uint32_t n, uint32_t n_tok, const struct pi_cold_form *form)
 {
     uint32_t seed = 1;
 
     r->n_calls = n_tok < 8 ? CALLS : CALLS / 4;
     for (uint32_t c = 0; c < r->n_calls; c++) {
-        uint32_t *ids = r->ids + (size_t)c * N_FF;
+        uint32_t *ids = r->ids + (size_t)c * N_FF, *tokens = r->tokens + (size_t)c * N_FF;
 
         pick(ids, n, &seed);
+        for (uint32_t i = 0; r->thousandths > 0 && i < n; i++)
+            tokens[i] = pick_tokens(n_tok, r->thousandths, &seed);
         r->job[c] = (struct pi_cold_job){.cpu = r->cpu,
                                          .shape = &r->shape,
                                          .w = &r->w[c % r->n_layers],
@@ -182,6 +198,7 @@ static void prepare(struct rig *r, uint32_t n, uint32_t n_tok, const struct pi_c
                                          .x = r->x,
                                          .n = n,
                                          .ids = ids,
+                                         .tokens = r->thousandths > 0 ? tokens : NULL,
                                          .mode = PI_MODE_PREDICTED,
                                          .form = form,
                                          .out = r->out};
@@ -228,10 +245,23 @@ static void line(struct rig *r, uint32_t n, uint32_t n_tok, const struct pi_cold
 
     call(r, n, n_tok, form, &low, &mid);
     gbs = 3e-9 * n * (double)r->row_bytes / mid;
-    printf("%-5s %7u %6u  %5u/%-3u %3u %9.1f %9.1f %8.1f %6.2f\n", pi_type_name(r->type), n, n_tok,
-           f.n_one < n ? f.n_one : n, f.chunk_one, f.chunk_two, low * 1e6, mid * 1e6, gbs,
-           gbs / seq);
+    printf("%-5s %7u %6u  %5u/%-3u %3u %9.1f %9.1f %8.1f %6.2f%s\n", pi_type_name(r->type), n,
+           n_tok, f.n_one < n ? f.n_one : n, f.chunk_one, f.chunk_two, low * 1e6, mid * 1e6, gbs,
+           gbs / seq, r->thousandths > 0 ? " masks" : "");
     (void)fflush(stdout);
+}
+
+/* Lists of a 7B model of which a unit with half of the neurons holds the colder ones. */
+static void masked_lines(struct rig *r, double seq)
+{
+    static const uint32_t lists[][3] = {
+        {1490, 4, 118}, {2900, 8, 118}, {5080, 16, 180}, {7500, 32, 156}};
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        r->thousandths = lists[i][2];
+        line(r, lists[i][0], lists[i][1], NULL, seq);
+    }
+    r->thousandths = 0;
 }
 
 static void sweep(struct rig *r, uint32_t n, uint32_t n_tok, double seq)
@@ -276,6 +306,7 @@ static void bench_type(struct rig *r, enum pi_type type, bool all)
     line(r, 1100, 1, NULL, seq);
     for (uint32_t n_tok = 4; n_tok <= 32; n_tok = n_tok == 4 ? 8 : 32 + (n_tok == 32))
         line(r, 1100, n_tok, NULL, seq);
+    masked_lines(r, seq);
     for (uint32_t n_tok = 1; all && n_tok <= (type == PI_TYPE_F16 ? 8 : 1); n_tok *= 2)
         sweep(r, n_tok == 1 ? 374 : 1100, n_tok, seq);
     free(r->w);
@@ -339,6 +370,7 @@ int main(int argc, char **argv)
     r.n_threads = pi_pool_size(r.pool);
     r.data = need(r.bytes, 1);
     r.ids = need((size_t)CALLS * N_FF, sizeof(*r.ids));
+    r.tokens = need((size_t)CALLS * N_FF, sizeof(*r.tokens));
     r.x = need((size_t)PI_COLD_TOKENS * r.d, sizeof(float));
     r.out = need((size_t)PI_COLD_TOKENS * r.d, sizeof(float));
     for (size_t i = 0; i < (size_t)PI_COLD_TOKENS * r.d; i++)
@@ -353,6 +385,7 @@ int main(int argc, char **argv)
     pi_pool_destroy(r.pool);
     free(r.data);
     free(r.ids);
+    free(r.tokens);
     free(r.x);
     free(r.out);
     return 0;
