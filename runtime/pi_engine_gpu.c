@@ -85,9 +85,13 @@ void pi_engine_gpu_destroy(struct pi_engine *e)
 {
     if (e->gpu == NULL)
         return;
-    pi_gpu_prompt_destroy(e->gpu->prompt);
-    pi_exec_gpu_destroy(e->gpu->exec);
-    pi_dev_model_free(&e->gpu->model);
+    if (e->gpu->exec != NULL && pi_exec_gpu_hangs(e->gpu->exec)) {
+        pi_exec_gpu_destroy(e->gpu->exec); /* ends the watchdog; the rest is left to the process's end */
+    } else {
+        pi_gpu_prompt_destroy(e->gpu->prompt);
+        pi_exec_gpu_destroy(e->gpu->exec);
+        pi_dev_model_free(&e->gpu->model);
+    }
     free(e->gpu);
     e->gpu = NULL;
 }

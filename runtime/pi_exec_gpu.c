@@ -14,9 +14,11 @@
 #include <time.h>
 
 #define WATCHDOG_TICK_NS 100000000L
-#define WATCHDOG_TICKS   10 /* 1 s without progress */
+#define WATCHDOG_TICKS   10 /* 1 s of waiting for the same slot */
 #define MOST_HANDOVER_SECONDS 1e-3
 #define END_SECONDS      10.0 /* what a graph without pending hand-overs may take to end */
+#define ABORT_SECONDS    3.0  /* the same behind an abort */
+#define LOOK_SECONDS     0.1  /* more between two looks: the process was stopped, or did not get the CPU */
 
 /* ---- layout ---- */
 
@@ -196,7 +198,7 @@ static void *watch(void *arg)
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         (void)pthread_cond_timedwait(&x->wake, &x->lock, &until);
-        ticks = progress_of(x) == seen && x->in_flight ? ticks + 1 : 0;
+        ticks = progress_of(x) == seen && x->in_flight && atomic_load(&x->waits) ? ticks + 1 : 0;
         seen = progress_of(x);
         if (ticks >= WATCHDOG_TICKS) {
             *(volatile uint32_t *)x->m.abort.host = 1;
@@ -219,8 +221,11 @@ static enum pi_code start_watchdog(struct pi_exec_gpu *x, struct pi_err *err)
     (void)pthread_cond_init(&x->wake, &attr);
     (void)pthread_condattr_destroy(&attr);
     e = pthread_create(&x->watchdog, NULL, watch, x);
-    if (e != 0)
+    if (e != 0) {
+        (void)pthread_cond_destroy(&x->wake);
+        (void)pthread_mutex_destroy(&x->lock);
         return pi_err_set(err, PI_E_NOMEM, "watchdog thread: %s", strerror(e));
+    }
     x->has_watchdog = true;
     return PI_OK;
 }
@@ -428,10 +433,12 @@ static void write_inputs(struct pi_exec_gpu *x)
     s->stats.tokens += s->n_tok;
 }
 
-/* Waits for the graph's end. A stream that neither ends nor fails is given up after END_SECONDS behind an abort or without any hand-over pending. */
-static enum pi_code await_end(struct pi_exec_gpu *x, struct pi_err *err)
+/* Waits for the graph's end. No hand-over is pending any more: a stream that neither ends nor fails is given up, and *hangs says so.
+ * Like the watchdog, only time that this process could run counts. */
+static enum pi_code await_end(struct pi_exec_gpu *x, double seconds, bool *hangs,
+                              struct pi_err *err)
 {
-    double until = pi_xg_now() + END_SECONDS;
+    double last = pi_xg_now(), waited = 0.0, now;
     bool done = false;
 
     for (uint32_t i = 1;; i++) {
@@ -441,10 +448,16 @@ static enum pi_code await_end(struct pi_exec_gpu *x, struct pi_err *err)
             return rc;
         if (i > 4096)
             (void)sched_yield();
-        if (i % 1024 == 0 && pi_xg_now() > until) {
+        if (i % 1024 != 0)
+            continue;
+        now = pi_xg_now();
+        waited += now - last < LOOK_SECONDS ? now - last : LOOK_SECONDS;
+        last = now;
+        if (waited > seconds) {
             *(volatile uint32_t *)x->m.abort.host = 1;
-            return pi_err_set(err, PI_E_DEVICE, "GPU %d: a step did not end in %.0f s", x->index,
-                              END_SECONDS);
+            *hangs = true;
+            return pi_err_set(err, PI_E_DEVICE, "GPU %d: step %u did not end in %.0f s", x->index,
+                              x->epoch, seconds);
         }
     }
 }
@@ -508,13 +521,14 @@ static struct pi_xg_bucket *bucket_for(struct pi_exec_gpu *x, uint32_t n_tok)
 /* The end of a step that went well so far, or not: then nothing may be left that waits for the CPU. */
 static enum pi_code land(struct pi_exec_gpu *x, enum pi_code rc, struct pi_err *err)
 {
+    const bool aborts = rc != PI_OK || atomic_load(&x->give_up);
     struct pi_err ignored;
     enum pi_code end;
 
-    if (rc != PI_OK || atomic_load(&x->give_up))
+    if (aborts)
         *(volatile uint32_t *)x->m.abort.host = 1;
-    end = await_end(x, rc == PI_OK ? err : &ignored);
-    x->hangs = end != PI_OK;
+    end = await_end(x, aborts ? ABORT_SECONDS : END_SECONDS, &x->hangs,
+                    rc == PI_OK ? err : &ignored);
     return rc != PI_OK ? rc : end;
 }
 
@@ -585,6 +599,8 @@ enum pi_code pi_exec_gpu_take_timing(struct pi_exec_gpu *x, struct pi_engine_tim
     size_t at = (size_t)((char *)x->d.waited - (char *)x->buf.ptr);
     enum pi_code rc;
 
+    if (x->failed) /* a device that hangs would not answer */
+        return pi_err_set(err, PI_E_DEVICE, "GPU %d: an earlier step failed", x->index);
     PI_TRY(pi_gpu_download(&waited, &x->buf, at, sizeof(waited), err));
     PI_TRY(pi_gpu_upload(&x->buf, at, &zero, sizeof(zero), err));
     out->seconds_cpu_busy += x->cpu_busy;
@@ -604,9 +620,19 @@ void pi_exec_gpu_test_stall(struct pi_exec_gpu *x)
     x->stall = true;
 }
 
+void pi_exec_gpu_test_slow(struct pi_exec_gpu *x, double seconds)
+{
+    x->slow = seconds;
+}
+
 bool pi_exec_gpu_spins(const struct pi_exec_gpu *x)
 {
     return x->spin;
+}
+
+bool pi_exec_gpu_hangs(const struct pi_exec_gpu *x)
+{
+    return x->hangs;
 }
 
 uint64_t pi_exec_gpu_memory(const struct pi_exec_gpu *x)

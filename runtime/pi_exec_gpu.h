@@ -7,8 +7,9 @@
  * set, partial sums, residual) lie in mapped memory too; who posts a slot has made its payload visible before (release), who has seen it reads
  * the payload after (acquire).
  *
- * Between launch and completion no thread calls CUDA but for queries of streams and events. A watchdog raises an abort flag when nothing
- * moves for a second: every waiting kernel sees it and ends, the step fails with PI_E_DEVICE, and the executor stays failed.
+ * Between launch and completion no thread calls CUDA but for queries of streams and events (and launches of segments, see below). A watchdog
+ * raises an abort flag when the CPU has waited for the GPU for a second: every waiting kernel sees it and ends, the step fails with
+ * PI_E_DEVICE, and the executor stays failed. A CPU that is slow (cold rows that come from a disk) is waited for.
  *
  * Where hand-overs inside a running graph do not work (they are tried at creation) or are not wanted, the graph is cut into segments at hand-overs, and
  * events take the place of spinning: the same kernels, the same sums.
@@ -45,7 +46,11 @@ enum pi_code pi_exec_gpu_take_timing(struct pi_exec_gpu *x, struct pi_engine_tim
 
 /* For tests: the executor's CPU side stops answering from the next step on, as if a worker had died; true: hand-overs spin. */
 void pi_exec_gpu_test_stall(struct pi_exec_gpu *x);
+/* The same: its next answer takes so many seconds. */
+void pi_exec_gpu_test_slow(struct pi_exec_gpu *x, double seconds);
 bool pi_exec_gpu_spins(const struct pi_exec_gpu *x);
+/* A failed step may still be running: then whatever waits for the device (freeing its memory does) would wait for ever. */
+bool pi_exec_gpu_hangs(const struct pi_exec_gpu *x);
 /* Device memory taken, graphs aside. */
 uint64_t pi_exec_gpu_memory(const struct pi_exec_gpu *x);
 

@@ -102,6 +102,7 @@ static void wait_slot(struct pi_exec_gpu *x, uint32_t slot)
 {
     _Atomic uint32_t *flag = pi_xg_slot(x, slot);
 
+    atomic_store_explicit(&x->waits, true, memory_order_relaxed);
     for (uint32_t i = 1; !atomic_load_explicit(&x->give_up, memory_order_relaxed); i++) {
         if ((x->spin || segment_done(x, slot)) &&
             atomic_load_explicit(flag, memory_order_acquire) == x->epoch)
@@ -112,6 +113,7 @@ static void wait_slot(struct pi_exec_gpu *x, uint32_t slot)
         if (i % SPINS_A_LOOK == 0)
             check_device(x);
     }
+    atomic_store_explicit(&x->waits, false, memory_order_relaxed);
     atomic_fetch_add_explicit(&x->progress, 1, memory_order_relaxed);
 }
 
@@ -119,6 +121,9 @@ static void post_slot(struct pi_exec_gpu *x, uint32_t slot)
 {
     if (x->stall)
         return;
+    for (double until = pi_xg_now() + x->slow; x->slow > 0.0 && pi_xg_now() < until;)
+        (void)sched_yield();
+    x->slow = 0.0;
     atomic_store_explicit(pi_xg_slot(x, slot), x->epoch, memory_order_release);
     atomic_fetch_add_explicit(&x->progress, 1, memory_order_relaxed);
     if (!x->spin && pi_xg_launch_ready(x, x->err) != PI_OK)

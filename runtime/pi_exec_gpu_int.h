@@ -95,13 +95,15 @@ struct pi_exec_gpu {
     uint32_t n_launched; /* segments */
     atomic_bool give_up; /* set by thread 0 or the watchdog; threads leave at the next meeting */
     atomic_uint progress; /* moves whenever anything does */
+    atomic_bool waits;    /* thread 0 waits for the GPU, and nobody works */
     bool leave; /* what thread 0 saw at the last meeting */
     _Alignas(64) _Atomic uint32_t meetings; /* thread 0 has been to so many in this step */
     _Alignas(64) struct pi_err *err;   /* thread 0's */
     enum pi_code rc;
     double cpu_busy, cpu_wait, gpu_wall;
     uint64_t bytes_gpu, bytes_cpu;
-    bool stall; /* test */
+    bool stall;  /* test */
+    double slow; /* test: seconds before the next post */
     struct pi_xg_trace *trace; /* NULL until a step is traced */
     bool mark_called;          /* of the layer in work */
 

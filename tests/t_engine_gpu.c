@@ -341,6 +341,29 @@ static void test_stall(bool events)
     rig_close(&r);
 }
 
+/* A CPU that is slow, as where its rows come from a disk, is waited for. */
+static void test_slow(bool events)
+{
+    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true, .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+    const struct split half = {1, 1, 1, 41, 41};
+    struct rig r;
+    float logits[2][64];
+    struct pi_batch b = {.n_tok = 1, .token = tokens, .pos = positions};
+
+    rig_open(&r, &llama, 2);
+    place(&r, &half);
+    for (int k = 0; k < 2; k++) {
+        struct pi_engine *e = engine(&r, &o);
+
+        if (k == 1)
+            pi_exec_gpu_test_slow(pi_engine_gpu_exec(e), 2.0);
+        PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, logits[k], &r.e), r.e);
+        pi_engine_destroy(e);
+    }
+    SAME(logits[0], logits[1], llama.n_vocab);
+    rig_close(&r);
+}
+
 static void test_account(void)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_DENSE, .on_gpu = true};
@@ -394,5 +417,7 @@ int main(void)
     test_account();
     test_stall(false);
     test_stall(true);
+    test_slow(false);
+    test_slow(true);
     return DONE();
 }
