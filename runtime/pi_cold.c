@@ -19,24 +19,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE     64   /* neurons taken through gate, up and down together */
-#define COLS     32   /* columns are cut at multiples of it: whole blocks of quantised rows */
-#define PARTS    48   /* partial sums of a list at most... */
-#define PART_TOK 8    /* ... for so many tokens; fewer for more */
-#define FEW      128  /* a short list: a chunk for each of 16 threads */
-#define MANY     2048 /* a long list: mostly gate rows, few of which fire (exact mode) */
-#define LINE     64
-#define STREAMS  4   /* rows that the kernels read side by side */
-#define HEAD     512 /* bytes of a row that start the hardware's prefetcher */
+#define TILE      64   /* neurons taken through gate, up and down together */
+#define COLS      32   /* columns are cut at multiples of it: whole blocks of quantised rows */
+#define PARTS     48   /* partial sums of a list at most */
+#define CHUNKS    45   /* of a list for many tokens: three for each of 15 threads, or... */
+#define TEAM      15   /* ... one, if a chunk has less than... */
+#define PART_ROWS 2    /* ... so many neurons for each token */
+#define FEW       128  /* a short list: a chunk for each of 16 threads */
+#define MANY      2048 /* a long list: mostly gate rows, few of which fire (exact mode) */
+#define LINE      64
+#define SKEW \
+    96 /* floats between partial sums: equal columns of two tokens do not lie at the same place of a page */
+#define PAYS \
+    200 /* neurons for each token from which partial sums are less than what is gained by whole rows */
+#define STREAMS 4   /* rows that the kernels read side by side */
+#define HEAD    512 /* bytes of a row that start the hardware's prefetcher */
 
 struct pi_cold_scratch {
     alignas(LINE) atomic_uint drawn; /* chunks drawn beyond each thread's first; 0 between jobs */
     alignas(LINE) uint32_t n_max;
-    uint32_t n_tok_max, n_embd, n_parts; /* n_parts: partial sums of one token there is room for */
-    uint32_t *fired; /* (n_max) tokens for which the neuron's product stands in prod */
-    float *prod;     /* (n_max, n_tok_max) packed, a chunk's from its first neuron's place on */
-    uint8_t *used;   /* (n_parts) the partial sum is not empty */
-    float *part;     /* (n_parts, n_embd) */
+    uint32_t n_tok_max, n_parts; /* n_parts: partial sums of one token there is room for */
+    size_t ld;                   /* floats from one partial sum to the next */
+    uint32_t *fired;             /* (n_max) tokens for which the neuron's product stands in prod */
+    float *prod;   /* (n_max, n_tok_max) packed, a chunk's from its first neuron's place on */
+    uint8_t *used; /* (n_parts) the partial sum is not empty */
+    float *part;   /* (n_parts, ld) */
 };
 
 /* Some neurons with their tokens. */
@@ -64,13 +71,13 @@ static uint32_t parts_for(uint32_t n_max, uint32_t n_tok_max)
 {
     uint32_t chunks = n_max < PARTS ? n_max : PARTS;
 
-    return chunks * (n_tok_max < PART_TOK ? n_tok_max : PART_TOK);
+    return chunks * n_tok_max;
 }
 
 uint64_t pi_cold_scratch_bytes(uint32_t n_max, uint32_t n_tok_max, uint32_t n_embd)
 {
     uint64_t per_neuron = sizeof(uint32_t) + (uint64_t)n_tok_max * sizeof(float);
-    uint64_t per_part = (uint64_t)n_embd * sizeof(float) + 1, a = 0, b = 0, sum = 0;
+    uint64_t per_part = ((uint64_t)n_embd + SKEW) * sizeof(float) + 1, a = 0, b = 0, sum = 0;
 
     if (!pi_size_mul(per_neuron, n_max, &a) ||
         !pi_size_mul(per_part, parts_for(n_max, n_tok_max), &b) || !pi_size_add(a, b, &sum) ||
@@ -91,12 +98,12 @@ enum pi_code pi_cold_scratch_create(uint32_t n_max, uint32_t n_tok_max, uint32_t
     PI_ALLOC_ALIGNED(s, 1, err);
     s->n_max = n_max;
     s->n_tok_max = n_tok_max;
-    s->n_embd = n_embd;
+    s->ld = (size_t)n_embd + SKEW;
     s->n_parts = parts_for(n_max, n_tok_max);
     PI_ALLOC_ALIGNED(s->fired, n_max, err);
     PI_ALLOC_ALIGNED(s->prod, (size_t)n_max * n_tok_max, err);
     PI_ALLOC_ALIGNED(s->used, s->n_parts, err);
-    PI_ALLOC_ALIGNED(s->part, (size_t)s->n_parts * n_embd, err);
+    PI_ALLOC_ALIGNED(s->part, (size_t)s->n_parts * s->ld, err);
     *out = s;
     return PI_OK;
 out:
@@ -124,19 +131,21 @@ static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
     return v < high ? v : high;
 }
 
-/* Few tokens: one pass, since rows are read fastest when they are read whole, as many as the kernels take side by side; a narrow piece of a row out of each page runs at
+/* One pass, since rows are read fastest when they are read whole, as many as the kernels take side by side; a narrow piece of a row out of each page runs at
  * a third of the speed on one core. What is left of the list when most of it is done goes in small chunks, so that all threads end together.
- * Many tokens: partial sums of all of them would be more than the rows. */
+ * With many tokens a chunk's partial sums, a row of F32 for each, must stay less than the chunk's rows: larger chunks, but enough of them for the threads. */
 struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
 {
     struct pi_cold_form f = {.n_one = n, .chunk_one = n / 16 + (n % 16 != 0)};
 
-    if (n_tok > 4)
+    if (n_tok > 4 && n < PAYS * n_tok)
         f.n_one = 0;
     else if (n > FEW)
-        f.n_one = n - n / (n > MANY ? 4 : 8);
-    if (n > FEW)
+        f.n_one = n - n / (n > MANY && n_tok == 1 ? 4 : 8);
+    if (n > FEW && n_tok <= 4)
         f.chunk_one = ((f.n_one + PARTS - 1) / PARTS + STREAMS - 1) / STREAMS * STREAMS;
+    else if (n > FEW)
+        f.chunk_one = clamp(PART_ROWS * n_tok, f.n_one / CHUNKS + 1, f.n_one / TEAM + 1);
     f.chunk_two = clamp(n / 512, 1, 4) * STREAMS;
     return f;
 }
@@ -210,17 +219,18 @@ static void dots(const struct pi_cold_job *job, const struct pi_mat *m, const st
         len = run_length(l, k);
         for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1)
             x[n_x++] = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
-        if (n_x == 1)
+        if (job->n_tok == 1)
             type->dot_ids(m->data, m->row_bytes, l->id + k, len, x[0], m->n_cols, out);
         else
-            type->dot_many(m->data, m->row_bytes, l->id + k, len, x, n_x, m->n_cols, out);
+            type->dot_many(m->data, m->row_bytes, l->id + k, len, l->n - k - len, x, n_x, m->n_cols,
+                           out);
         out += (size_t)len * n_x;
     }
 }
 
-/* y_t[cols) += the list's rows of down times their products; y (n_tok, n_embd). */
+/* y_t[cols) += the list's rows of down times their products; y (n_tok, ld). */
 static void add_rows(const struct pi_cold_job *job, const struct list *l, const float *prod,
-                     struct chunk cols, float *y)
+                     struct chunk cols, float *y, size_t ld)
 {
     const struct pi_mat *m = &job->w->down_t;
     const struct pi_cpu_type *type = job->cpu->type[m->type];
@@ -231,13 +241,13 @@ static void add_rows(const struct pi_cold_job *job, const struct list *l, const 
 
         len = run_length(l, k);
         for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1)
-            to[n_y++] = y + (size_t)__builtin_ctz(rest) * m->n_cols;
-        if (n_y == 1)
+            to[n_y++] = y + (size_t)__builtin_ctz(rest) * ld;
+        if (job->n_tok == 1)
             type->axpy_ids(m->data, m->row_bytes, l->id + k, prod, len, cols.begin, cols.end,
                            to[0]);
         else
-            type->axpy_many(m->data, m->row_bytes, l->id + k, len, prod, to, n_y, cols.begin,
-                            cols.end);
+            type->axpy_many(m->data, m->row_bytes, l->id + k, len, l->n - k - len, prod, to, n_y,
+                            cols.begin, cols.end);
         prod += (size_t)len * n_y;
     }
 }
@@ -402,8 +412,8 @@ static void chunk_products(struct walk *w, struct chunk c)
 static void chunk_sum(struct walk *w, struct chunk c, uint32_t part)
 {
     const struct pi_cold_job *job = w->job;
-    size_t d = job->w->down_t.n_cols;
-    float prod[TILE * PI_COLD_TOKENS], *y = job->scratch->part + part * job->n_tok * d;
+    size_t ld = job->scratch->ld;
+    float prod[TILE * PI_COLD_TOKENS], *y = job->scratch->part + part * job->n_tok * ld;
     bool used = false;
 
     for (uint32_t b = c.begin; b < c.end; b += TILE) {
@@ -415,9 +425,9 @@ static void chunk_sum(struct walk *w, struct chunk c, uint32_t part)
         if (tile.end == c.end)
             draw(w);
         if (l.n > 0 && !used)
-            memset(y, 0, job->n_tok * d * sizeof(*y));
+            memset(y, 0, job->n_tok * ld * sizeof(*y));
         used |= l.n > 0;
-        add_rows(job, &l, prod, (struct chunk){0, job->w->down_t.n_cols}, y);
+        add_rows(job, &l, prod, (struct chunk){0, job->w->down_t.n_cols}, y, ld);
     }
     job->scratch->used[part] = used;
 }
@@ -432,16 +442,29 @@ static struct chunk columns(uint32_t d, uint32_t thread, uint32_t n_threads)
     return (struct chunk){(uint32_t)(b < d ? b : d), (uint32_t)(e < d ? e : d)};
 }
 
+/* Partial sums lie in the caches of the threads that made them, a piece for this one at a time. */
+static void ask_part(const float *from, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += LINE / sizeof(float))
+        __builtin_prefetch(from + i, 0, 3);
+}
+
 static void add_parts(const struct walk *w, struct chunk cols)
 {
     const struct pi_cold_job *job = w->job;
     const struct pi_cold_scratch *s = job->scratch;
     uint32_t d = job->w->down_t.n_cols;
 
-    for (uint32_t p = 0; p < w->n_one; p++) {
-        for (uint32_t t = 0; s->used[p] && t < job->n_tok; t++)
-            job->cpu->axpy_f32(1.0f, s->part + ((size_t)p * job->n_tok + t) * d + cols.begin,
-                               job->out + (size_t)t * d + cols.begin, cols.end - cols.begin);
+    for (uint32_t t = 0; t < job->n_tok; t++) {
+        for (uint32_t p = 0; p < w->n_one; p++) {
+            const float *from = s->part + ((size_t)p * job->n_tok + t) * s->ld + cols.begin;
+
+            if (p + 2 < w->n_one)
+                ask_part(from + 2 * job->n_tok * s->ld, cols.end - cols.begin);
+            if (s->used[p])
+                job->cpu->axpy_f32(1.0f, from, job->out + (size_t)t * d + cols.begin,
+                                   cols.end - cols.begin);
+        }
     }
 }
 
@@ -451,6 +474,7 @@ static void add_products(const struct walk *w, struct chunk cols)
     const struct pi_cold_job *job = w->job;
     const struct pi_cold_form *f = &w->form;
     const struct pi_cold_scratch *s = job->scratch;
+    const size_t d = job->w->down_t.n_cols;
     float prod[TILE * PI_COLD_TOKENS], *to = prod;
     struct list l = {.n = 0};
 
@@ -469,13 +493,13 @@ static void add_products(const struct walk *w, struct chunk cols)
             to += n;
             from += n;
             if (l.n == TILE) {
-                add_rows(job, &l, prod, cols, job->out);
+                add_rows(job, &l, prod, cols, job->out, d);
                 l.n = 0;
                 to = prod;
             }
         }
     }
-    add_rows(job, &l, prod, cols, job->out);
+    add_rows(job, &l, prod, cols, job->out, d);
 }
 
 static void count(struct pi_cold_job *job)

@@ -326,9 +326,9 @@ static int check_many(const struct pi_cpu_type *k, const struct matrix *m, uint3
         for (uint32_t j = 0; j < n_vec; j++)
             a[i * n_vec + j] = draw_float();
     }
-    k->dot_many(m->data, m->stride, ids, n_ids, (const float *const *)x, n_vec, m->n, many);
-    k->axpy_many(m->data, m->stride, ids, n_ids, a, y, n_vec, 0, half);
-    k->axpy_many(m->data, m->stride, ids, n_ids, a, y, n_vec, half, m->n);
+    k->dot_many(m->data, m->stride, ids, n_ids, 0, (const float *const *)x, n_vec, m->n, many);
+    k->axpy_many(m->data, m->stride, ids, n_ids, 0, a, y, n_vec, 0, half);
+    k->axpy_many(m->data, m->stride, ids, n_ids, 0, a, y, n_vec, half, m->n);
     for (uint32_t j = 0; j < n_vec; j++) {
         k->dot_ids(m->data, m->stride, ids, n_ids, x[j], m->n, one);
         for (uint32_t i = 0; i < n_ids; i++)

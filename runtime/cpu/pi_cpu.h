@@ -34,12 +34,14 @@ struct pi_cpu_type {
      * An element's result is the same however columns are cut into ranges and ids into calls, as long as their order is kept. */
     void (*axpy_ids)(const void *base, size_t stride, const uint32_t *ids, const float *a,
                      uint32_t n_ids, uint32_t begin, uint32_t end, float *y);
-    /* out[i][j] = row_{ids[i]} . x[j], out (n_ids, n_x): the bits of dot_ids, but a row is unpacked once for several x */
+    /* out[i][j] = row_{ids[i]} . x[j], out (n_ids, n_x): the bits of dot_ids, but a row is unpacked once for several x. n_next: rows that the
+     * caller takes next are ids[n_ids..n_ids + n_next); memory is asked for the first of them. */
     void (*dot_many)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
-                     const float *const *x, uint32_t n_x, uint32_t n, float *out);
+                     uint32_t n_next, const float *const *x, uint32_t n_x, uint32_t n, float *out);
     /* y[j][begin..end) += sum_i a[i][j] * row_{ids[i]}[begin..end), a (n_ids, n_y): the bits of axpy_ids. The y must not overlap. */
     void (*axpy_many)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
-                      const float *a, float *const *y, uint32_t n_y, uint32_t begin, uint32_t end);
+                      uint32_t n_next, const float *a, float *const *y, uint32_t n_y,
+                      uint32_t begin, uint32_t end);
     void (*to_f32)(const void *row, float *out, uint32_t n);
     /* round to nearest as GGUF writers do (bit for bit ggml's reference); rounds F16 and BF16 to nearest even. n a multiple of the block.
      * Quantised types: a NaN makes its block's scale NaN, an infinity infinite. */

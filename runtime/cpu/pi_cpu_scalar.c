@@ -127,15 +127,18 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
             axpy_row(unpack_##T, a[i], row_at(base, stride, ids[i]), begin, end, y);               \
     }                                                                                              \
     static void dot_many_##T(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids, \
-                             const float *const *x, uint32_t n_x, uint32_t n, float *out)          \
+                             uint32_t n_next, const float *const *x, uint32_t n_x, uint32_t n,     \
+                             float *out)                                                           \
     {                                                                                              \
+        (void)n_next;                                                                              \
         for (size_t i = 0; i < (size_t)n_ids * n_x; i++)                                           \
             out[i] = dot_row(unpack_##T, row_at(base, stride, ids[i / n_x]), x[i % n_x], n);       \
     }                                                                                              \
     static void axpy_many_##T(const void *base, size_t stride, const uint32_t *ids,                \
-                              uint32_t n_ids, const float *a, float *const *y, uint32_t n_y,       \
-                              uint32_t begin, uint32_t end)                                        \
+                              uint32_t n_ids, uint32_t n_next, const float *a, float *const *y,    \
+                              uint32_t n_y, uint32_t begin, uint32_t end)                          \
     {                                                                                              \
+        (void)n_next;                                                                              \
         for (size_t i = 0; i < (size_t)n_ids * n_y; i++)                                           \
             axpy_row(unpack_##T, a[i], row_at(base, stride, ids[i / n_y]), begin, end,             \
                      y[i % n_y]);                                                                  \

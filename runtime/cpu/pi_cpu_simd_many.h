@@ -148,13 +148,15 @@ INLINE void many_block(struct block_reader rd, int rows, int nx, const void *con
  * lines of the cache. */
 INLINE void axpys_plain(load_fn load, part_fn part, int rows, const void *const *row,
                         const float *a, size_t lda, float *const *y, uint32_t n_y, uint32_t begin,
-                        uint32_t end)
+                        uint32_t end, struct ahead ahead)
 {
     uint32_t i = begin;
 
     for (; i < end && end - i >= 2 * W; i += 2 * W) {
         VF w[ROWS][2];
 
+        if ((i - begin) % AHEAD == 0)
+            look_ahead(&ahead);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             w[r][0] = load(row[r], i);
@@ -190,11 +192,14 @@ INLINE void axpys_plain(load_fn load, part_fn part, int rows, const void *const 
 
 /* axpy_block() into several y. */
 INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row, const float *a,
-                        size_t lda, float *const *y, uint32_t n_y, uint32_t begin, uint32_t end)
+                        size_t lda, float *const *y, uint32_t n_y, uint32_t begin, uint32_t end,
+                        struct ahead ahead)
 {
     for (uint32_t b = begin / PI_BLOCK; b < end / PI_BLOCK; b++) {
         VF q[MANY_ROWS][NV], s[MANY_ROWS];
 
+        if ((b - begin / PI_BLOCK) % (AHEAD / PI_BLOCK) == 0)
+            look_ahead(&ahead);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             s[r] = rd.scale(row[r], b);
@@ -229,66 +234,81 @@ INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row
     }
 }
 
+/* The rows behind those in hand, as many as are in hand. */
+#define NEXT_ROWS(rows)                                                              \
+    const char *next[ROWS] = {0};                                                    \
+    uint32_t n_next_rows =                                                           \
+        n_ids + n_next - i - (rows) < (rows) ? n_ids + n_next - i - (rows) : (rows); \
+    for (uint32_t r = 0; r < n_next_rows; r++)                                       \
+    next[r] = row_at(base, stride, ids[i + (rows) + r])
+
 /* All x of some rows: by X, then by 2, then one. */
-#define MANY_ALL(rows, X, MANY)                                                                   \
-    do {                                                                                          \
-        const char *next[MANY_ROWS];                                                              \
-        uint32_t j = 0, n_next = n_ids - i - (rows) < MANY_ROWS ? n_ids - i - (rows) : MANY_ROWS; \
-        for (uint32_t r = 0; r < n_next; r++)                                                     \
-            next[r] = row_at(base, stride, ids[i + (rows) + r]);                                  \
-        for (; n_x - j >= (X); j += (X))                                                          \
-            MANY(rows, X, row, x + j, n, out + (size_t)i * n_x + j, n_x,                          \
-                 ahead_of(next, n_next, row_bytes, n, j, X, n_x));                                \
-        for (; (X) > 2 && n_x - j >= 2; j += 2)                                                   \
-            MANY(rows, 2, row, x + j, n, out + (size_t)i * n_x + j, n_x,                          \
-                 ahead_of(next, n_next, row_bytes, n, j, 2, n_x));                                \
-        for (; j < n_x; j++)                                                                      \
-            MANY(rows, 1, row, x + j, n, out + (size_t)i * n_x + j, n_x,                          \
-                 ahead_of(next, n_next, row_bytes, n, j, 1, n_x));                                \
+#define MANY_ALL(rows, X, MANY)                                          \
+    do {                                                                 \
+        uint32_t j = 0;                                                  \
+        NEXT_ROWS(rows);                                                 \
+        for (; n_x - j >= (X); j += (X))                                 \
+            MANY(rows, X, row, x + j, n, out + (size_t)i * n_x + j, n_x, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, X, n_x));  \
+        for (; (X) > 2 && n_x - j >= 2; j += 2)                          \
+            MANY(rows, 2, row, x + j, n, out + (size_t)i * n_x + j, n_x, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, 2, n_x));  \
+        for (; j < n_x; j++)                                             \
+            MANY(rows, 1, row, x + j, n, out + (size_t)i * n_x + j, n_x, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, 1, n_x));  \
     } while (0)
 
 /* All y, MANY_X at a time. */
-#define AXPYS_ALL(rows, AXPYS)                                                                 \
-    for (uint32_t j = 0; j < n_y; j += MANY_X)                                                 \
-    AXPYS(rows, row, a + (size_t)i * n_y + j, n_y, y + j, n_y - j < MANY_X ? n_y - j : MANY_X, \
-          begin, end)
+#define AXPYS_ALL(rows, AXPYS, BYTES)                                                              \
+    do {                                                                                           \
+        NEXT_ROWS(rows);                                                                           \
+        for (uint32_t r = 0; r < n_next_rows; r++)                                                 \
+            next[r] += BYTES(begin);                                                               \
+        for (uint32_t j = 0; j < n_y; j += MANY_X) {                                               \
+            uint32_t k = n_y - j < MANY_X ? n_y - j : MANY_X;                                      \
+            AXPYS(rows, row, a + (size_t)i * n_y + j, n_y, y + j, k, begin, end,                   \
+                  ahead_of(next, n_next_rows, BYTES(end) - BYTES(begin), end - begin, j, k, n_y)); \
+        }                                                                                          \
+    } while (0)
 
-/* MANY(rows, nx, row, x, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end) with the readers of type T; X: vectors side by side; R: rows
- * added side by side. */
-#define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES)                                          \
-    static TARGET void dot_many_##T(const void *base, size_t stride, const uint32_t *ids,  \
-                                    uint32_t n_ids, const float *const *x, uint32_t n_x,   \
-                                    uint32_t n, float *out)                                \
-    {                                                                                      \
-        size_t row_bytes = BYTES(n);                                                       \
-        uint32_t i = 0;                                                                    \
-        for (; n_ids - i >= MANY_ROWS; i += MANY_ROWS) {                                   \
-            const void *row[MANY_ROWS] = {row_at(base, stride, ids[i]),                    \
-                                          row_at(base, stride, ids[i + 1])};               \
-            MANY_ALL(MANY_ROWS, X, MANY);                                                  \
-        }                                                                                  \
-        if (i < n_ids) {                                                                   \
-            const void *row[1] = {row_at(base, stride, ids[i])};                           \
-            MANY_ALL(1, MANY_X, MANY);                                                     \
-        }                                                                                  \
-    }                                                                                      \
-    static TARGET void axpy_many_##T(const void *base, size_t stride, const uint32_t *ids, \
-                                     uint32_t n_ids, const float *a, float *const *y,      \
-                                     uint32_t n_y, uint32_t begin, uint32_t end)           \
-    {                                                                                      \
-        uint32_t i = 0;                                                                    \
-        for (; n_ids - i >= (R); i += (R)) {                                               \
-            const void *row[R];                                                            \
-            for (int r = 0; r < (R); r++)                                                  \
-                row[r] = row_at(base, stride, ids[i + (uint32_t)r]);                       \
-            for (uint32_t r = i + (R); r < n_ids && r < i + 2 * (R); r++)                  \
-                prefetch_row(row_at(base, stride, ids[r]), BYTES(begin), BYTES(end));      \
-            AXPYS_ALL(R, AXPYS);                                                           \
-        }                                                                                  \
-        for (; i < n_ids; i++) {                                                           \
-            const void *row[1] = {row_at(base, stride, ids[i])};                           \
-            AXPYS_ALL(1, AXPYS);                                                           \
-        }                                                                                  \
+/* MANY(rows, nx, row, x, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end, ahead) with the readers of type T; X: vectors side by side; R:
+ * rows added side by side. */
+#define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES)                                                 \
+    static TARGET void dot_many_##T(const void *base, size_t stride, const uint32_t *ids,         \
+                                    uint32_t n_ids, uint32_t n_next, const float *const *x,       \
+                                    uint32_t n_x, uint32_t n, float *out)                         \
+    {                                                                                             \
+        size_t row_bytes = BYTES(n);                                                              \
+        uint32_t i = 0;                                                                           \
+        for (; n_ids - i >= MANY_ROWS; i += MANY_ROWS) {                                          \
+            const void *row[MANY_ROWS] = {row_at(base, stride, ids[i]),                           \
+                                          row_at(base, stride, ids[i + 1])};                      \
+            MANY_ALL(MANY_ROWS, X, MANY);                                                         \
+        }                                                                                         \
+        if (i < n_ids) {                                                                          \
+            const void *row[1] = {row_at(base, stride, ids[i])};                                  \
+            MANY_ALL(1, MANY_X, MANY);                                                            \
+        }                                                                                         \
+    }                                                                                             \
+    static TARGET void axpy_many_##T(const void *base, size_t stride, const uint32_t *ids,        \
+                                     uint32_t n_ids, uint32_t n_next, const float *a,             \
+                                     float *const *y, uint32_t n_y, uint32_t begin, uint32_t end) \
+    {                                                                                             \
+        uint32_t i = 0;                                                                           \
+        for (; n_ids - i >= (R); i += (R)) {                                                      \
+            const void *row[R];                                                                   \
+            for (int r = 0; r < (R); r++)                                                         \
+                row[r] = row_at(base, stride, ids[i + (uint32_t)r]);                              \
+            for (uint32_t r = i + (R); r < n_ids + n_next && r < i + 2 * (R); r++)                \
+                prefetch_row(row_at(base, stride, ids[r]), BYTES(begin), BYTES(end));             \
+            for (uint32_t j = 0; j < n_y; j += MANY_X)                                            \
+                AXPYS(R, row, a + (size_t)i * n_y + j, n_y, y + j,                                \
+                      n_y - j < MANY_X ? n_y - j : MANY_X, begin, end, (struct ahead){.n = 0});   \
+        }                                                                                         \
+        for (; i < n_ids; i++) {                                                                  \
+            const void *row[1] = {row_at(base, stride, ids[i])};                                  \
+            AXPYS_ALL(1, AXPYS, BYTES);                                                           \
+        }                                                                                         \
     }
 
 #define MANY_F32(...)   many_plain(load_f32, part_f32, __VA_ARGS__)
