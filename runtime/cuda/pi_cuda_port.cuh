@@ -45,8 +45,7 @@
     extern __shared__ __align__(16) unsigned char pi_dyn_shared_[]; \
     type *name = reinterpret_cast<type *>(pi_dyn_shared_)
 
-/* A failure is left for cudaGetLastError(), as after <<<>>>. All kernels ask for the same, largest split between shared memory and L1: an SM
- * holds blocks of two kernels at a time, which is what a dependent launch lives on, only where both want the same. */
+/* A failure is left for cudaGetLastError(), as after <<<>>>. */
 template <typename... Params> struct pi_pdl_launch {
     void (*kernel)(Params...);
     dim3 grid, block;
@@ -61,8 +60,7 @@ template <typename... Params> struct pi_pdl_launch {
 
         (void)cudaGetDevice(&device);
         (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-        (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attr.val.programmaticStreamSerializationAllowed = 1;
         config.gridDim = grid;
         config.blockDim = block;

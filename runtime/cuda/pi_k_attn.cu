@@ -451,6 +451,7 @@ static void attn_launch(const struct attn_args &a, uint32_t n_tok, cudaStream_t 
 {
     dim3 grid(a.n_head_kv * a.n_sub, n_tok, a.n_pieces);
 
+    pi_k_prepare(attn_kernel<T, LP, VPL, GH>, 0);
     PI_LAUNCH_PDL((attn_kernel<T, LP, VPL, GH>), grid, 32 * ATTN_WARPS, 0, stream, a);
 }
 

@@ -350,10 +350,11 @@ PI_DEVICE float pi_warp_max(float v)
 
 /* ---- for launchers ---- */
 
-/* Allows a kernel its dynamic shared memory. Before each launch; cheap. */
-template <typename... Params>
-static inline void pi_k_prepare(void (*kernel)(Params...), size_t shared)
+/* Allows a kernel its dynamic shared memory, and asks for the largest carve-out of the L1: an SM holds blocks of two kernels at a time (programmatic
+ * dependent launch) only where both want the same split. Before each launch; cheap. */
+template <typename... Params> static inline void pi_k_prepare(void (*kernel)(Params...), size_t shared)
 {
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (shared > 49152)
         (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    (int)shared);

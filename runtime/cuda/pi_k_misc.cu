@@ -19,7 +19,6 @@ __global__ static void begin_kernel(const struct pi_k_step *step_map, struct pi_
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, all = (size_t)gridDim.x * blockDim.x;
 
     pi_pdl_trigger();
-    pi_pdl_wait();
     if (vec) {
         for (size_t k = i; k < n / 4; k += all)
             ((float4 *)residual)[k] = pi_ld_volatile_f4((const float4 *)embd_map + k);
@@ -40,8 +39,9 @@ extern "C" void pi_k_begin(const struct pi_k_step *step_map, struct pi_k_step *s
     size_t n = (size_t)n_tok * n_embd, blocks = (n / 4 + BEGIN_THREADS - 1) / BEGIN_THREADS;
 
     blocks = blocks < 1 ? 1 : blocks > 64 ? 64 : blocks;
-    PI_LAUNCH_PDL(begin_kernel, (unsigned)blocks, BEGIN_THREADS, 0, (cudaStream_t)stream, step_map,
-                  step, embd_map, residual, n, n % 4 == 0);
+    pi_k_prepare(begin_kernel, 0);
+    PI_LAUNCH(begin_kernel, (unsigned)blocks, BEGIN_THREADS, 0, (cudaStream_t)stream, step_map,
+              step, embd_map, residual, n, n % 4 == 0);
 }
 
 /* ---- norm and publish ---- */
@@ -185,5 +185,6 @@ extern "C" void pi_k_norm_publish(const struct pi_k_norm *norm, const float *in,
     uint32_t threads = ((n_embd + 3) / 4 + 31) / 32 * 32;
 
     threads = threads < NORM_THREADS ? threads : NORM_THREADS;
+    pi_k_prepare(norm_kernel, 0);
     PI_LAUNCH_PDL(norm_kernel, slot_map != NULL ? 1 : n_tok, threads, 0, (cudaStream_t)stream, a);
 }

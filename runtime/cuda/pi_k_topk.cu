@@ -226,6 +226,8 @@ static void topk(const float *logits, uint32_t n, uint32_t n_vocab, uint32_t k, 
 {
     uint32_t n_slices = n_slices_of(n_vocab);
 
+    pi_k_prepare(slice_kernel<E>, 0);
+    pi_k_prepare(merge_kernel<E>, 0);
     PI_LAUNCH_PDL(slice_kernel<E>, dim3(n_slices, n), 32 * SLICE_WARPS, 0, s, logits, n_vocab,
                   slice_of(n_vocab), lists);
     PI_LAUNCH_PDL(merge_kernel<E>, n, 32 * MERGE_WARPS, 0, s, lists, n_slices, logits, n_vocab, k,
