@@ -17,9 +17,12 @@ pi_unit_tests += tests/t_engine_errors
 tests_t_engine_errors_SOURCES = tests/t_engine_errors.c $(engine_rig)
 tests_t_engine_errors_LDADD   = $(PI_RUNTIME_LIBS)
 
+EXTRA_DIST += tests/t_engine_gpu.c
+if HAVE_CUDA
 pi_unit_tests += tests/t_engine_gpu
 tests_t_engine_gpu_SOURCES = tests/t_engine_gpu.c $(engine_rig)
 tests_t_engine_gpu_LDADD   = $(PI_RUNTIME_LIBS)
+endif
 if HAVE_CXX
 pi_unit_tests += tests/t_engine_gpu_emu
 tests_t_engine_gpu_emu_SOURCES = tests/t_engine_gpu.c $(engine_rig)
