@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define WATCHDOG_TICK_NS 100000000L
-#define WATCHDOG_TICKS   10 /* 1 s of waiting for the same slot */
+#define WATCHDOG_TICKS   30 /* 3 s of waiting for the same slot; an emulated GPU may need more than one */
 #define MOST_HANDOVER_SECONDS 1e-3
 #define END_SECONDS      10.0 /* what a graph without pending hand-overs may take to end */
 #define ABORT_SECONDS    3.0  /* the same behind an abort */
@@ -557,7 +557,7 @@ static enum pi_code fly(struct pi_exec_gpu *x, struct pi_err *err)
         set_in_flight(x, false);
     if (rc == PI_OK && atomic_load(&x->give_up))
         rc = pi_err_set(err, PI_E_DEVICE,
-                        "GPU %d and CPU: nothing moved for a second in step %u; gave up", x->index,
+                        "GPU %d and CPU: nothing moved for 3 s in step %u; gave up", x->index,
                         x->epoch);
     x->gpu_wall += pi_xg_now() - begin;
     return rc;

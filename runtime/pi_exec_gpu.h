@@ -8,7 +8,7 @@
  * the payload after (acquire).
  *
  * Between launch and completion no thread calls CUDA but for queries of streams and events (and launches of segments, see below). A watchdog
- * raises an abort flag when the CPU has waited for the GPU for a second: every waiting kernel sees it and ends, the step fails with
+ * raises an abort flag when the CPU has waited for the GPU for 3 s: every waiting kernel sees it and ends, the step fails with
  * PI_E_DEVICE, and the executor stays failed. A CPU that is slow (cold rows that come from a disk) is waited for.
  *
  * Where hand-overs inside a running graph do not work (they are tried at creation) or are not wanted, the graph is cut into segments at hand-overs, and
