@@ -39,7 +39,7 @@ struct pi_dmat {
 };
 
 struct pi_dev_predictor {
-    uint32_t width;    /* r; 0: none here */
+    uint32_t width;     /* r; 0: none here */
     struct pi_dmat fc1; /* (r, n_embd) */
     /* (n_here, r): rows of the hot neurons in the order of hot_ids if predict_hot, then of the cold ones in the order of cold_ids
      * if predict_cold */
@@ -52,20 +52,24 @@ struct pi_dev_predictor {
 };
 
 struct pi_dev_layer {
-    bool has_attn;                        /* norms, q, k, v, o, down_b and the KV cache are here */
-    const float *attn_norm, *attn_norm_b; /* (n_embd) device; biases NULL where the model has none */
+    bool has_attn; /* norms, q, k, v, o, down_b and the KV cache are here */
+    const float *attn_norm,
+        *attn_norm_b; /* (n_embd) device; biases NULL where the model has none */
     const float *ffn_norm, *ffn_norm_b;
     struct pi_dmat q, k, v, o;
     const float *q_b, *k_b, *v_b, *o_b;
-    const float *down_b; /* (n_embd) or NULL; always here: the merge may run here though attention does not */
+    const float *
+        down_b; /* (n_embd) or NULL; always here: the merge may run here though attention does not */
     uint32_t n_hot, n_cold;
     const uint32_t *hot_ids;  /* (n_hot) device: original neuron of local index, ascending */
     const uint32_t *cold_ids; /* (n_cold) device, ascending; NULL without predict_cold */
-    const uint32_t *host_hot_ids, *host_cold_ids; /* the same on the host; borrowed from the engine's tables */
-    struct pi_dmat gate, up, down_t;              /* (n_hot, n_embd): row i is neuron hot_ids[i] */
-    const float *up_b;                            /* (n_hot) or NULL */
+    const uint32_t *host_hot_ids,
+        *host_cold_ids;              /* the same on the host; borrowed from the engine's tables */
+    struct pi_dmat gate, up, down_t; /* (n_hot, n_embd): row i is neuron hot_ids[i] */
+    const float *up_b;               /* (n_hot) or NULL */
     struct pi_dev_predictor pred;
-    void *k_cache, *v_cache; /* (n_seq * n_ctx + 1, n_embd_kv) of kv_type; the last row takes what padding tokens write; NULL without attention */
+    void *k_cache,
+        *v_cache; /* (n_seq * n_ctx + 1, n_embd_kv) of kv_type; the last row takes what padding tokens write; NULL without attention */
 };
 
 struct pi_dev_model {
@@ -87,7 +91,8 @@ struct pi_dev_model_options {
     int index;
     uint32_t n_ctx, n_seq;
     enum pi_type kv_type;
-    const enum pi_mode *mode; /* (n_layer) of decode: where PREDICTED, the placement's unit modes say who predicts */
+    const enum pi_mode *
+        mode; /* (n_layer) of decode: where PREDICTED, the placement's unit modes say who predicts */
 };
 
 /* tables (n_layer, n_ff): hot ids ascending then cold ids ascending of each layer (struct pi_engine). pred may be NULL. Uploads what place puts on its

@@ -244,10 +244,9 @@ static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err 
     struct pi_state *s = &e->s;
     const uint64_t bytes = s->stats.bytes;
     const double start = pi_now();
-    enum pi_code rc =
-        e->gpu != NULL
-            ? pi_engine_gpu_decode(e, err)
-            : pi_exec_team(&e->exec, &e->decode_graph, &e->decode, pi_team_ops, s, n, err);
+    enum pi_code rc = e->gpu != NULL ? pi_engine_gpu_decode(e, err)
+                                     : pi_exec_team(&e->exec, &e->decode_graph, &e->decode,
+                                                    pi_team_ops, s, n, err);
     const double seconds = pi_now() - start;
 
     e->timing.steps++;

@@ -14,11 +14,13 @@
 #include <time.h>
 
 #define WATCHDOG_TICK_NS 100000000L
-#define WATCHDOG_TICKS   30 /* 3 s of waiting for the same slot; an emulated GPU may need more than one */
+#define WATCHDOG_TICKS \
+    30 /* 3 s of waiting for the same slot; an emulated GPU may need more than one */
 #define MOST_HANDOVER_SECONDS 1e-3
-#define END_SECONDS      10.0 /* what a graph without pending hand-overs may take to end */
-#define ABORT_SECONDS    3.0  /* the same behind an abort */
-#define LOOK_SECONDS     0.1  /* more between two looks: the process was stopped, or did not get the CPU */
+#define END_SECONDS           10.0 /* what a graph without pending hand-overs may take to end */
+#define ABORT_SECONDS         3.0  /* the same behind an abort */
+#define LOOK_SECONDS \
+    0.1 /* more between two looks: the process was stopped, or did not get the CPU */
 
 /* ---- layout ---- */
 
@@ -46,7 +48,8 @@ static void *dev_array(struct layout *a, uint64_t n, uint64_t m, uint64_t size)
     return a->dev != NULL ? a->dev + at : NULL;
 }
 
-static void map_array(struct layout *a, struct pi_xg_map *map, uint64_t n, uint64_t m, uint64_t size)
+static void map_array(struct layout *a, struct pi_xg_map *map, uint64_t n, uint64_t m,
+                      uint64_t size)
 {
     uint64_t at = place(a, n, m, size);
 
@@ -70,9 +73,9 @@ static uint32_t most_parts(const struct pi_exec_gpu *x, uint32_t n_tok)
     uint32_t most = 1;
 
     for (uint32_t l = 0; l < x->dm->n_layer; l++) {
-        uint32_t n = x->dm->layers[l].n_hot > 0 ? pi_k_down_parts(x->dm->layers[l].n_hot,
-                                                                  x->dm->shape->n_embd, n_tok)
-                                                : 0;
+        uint32_t n = x->dm->layers[l].n_hot > 0
+                         ? pi_k_down_parts(x->dm->layers[l].n_hot, x->dm->shape->n_embd, n_tok)
+                         : 0;
 
         most = n > most ? n : most;
     }
@@ -309,7 +312,11 @@ static void size_up(struct pi_exec_gpu *x)
 /* Hand-overs inside a graph are tried before they are relied on: once in a process for each GPU. */
 static bool handovers_work(int index)
 {
-    enum { UNTRIED, WORK, FAIL };
+    enum {
+        UNTRIED,
+        WORK,
+        FAIL
+    };
     static atomic_int found[PI_MAX_GPUS];
     struct pi_err ignored;
     double seconds = 0.0;
@@ -527,8 +534,8 @@ static enum pi_code land(struct pi_exec_gpu *x, enum pi_code rc, struct pi_err *
 
     if (aborts)
         *(volatile uint32_t *)x->m.abort.host = 1;
-    end = await_end(x, aborts ? ABORT_SECONDS : END_SECONDS, &x->hangs,
-                    rc == PI_OK ? err : &ignored);
+    end =
+        await_end(x, aborts ? ABORT_SECONDS : END_SECONDS, &x->hangs, rc == PI_OK ? err : &ignored);
     return rc != PI_OK ? rc : end;
 }
 

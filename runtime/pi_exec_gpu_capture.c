@@ -12,9 +12,9 @@ struct capture {
     struct pi_exec_gpu *x;
     struct pi_xg_bucket *b;
     uint32_t n_tok;
-    uint32_t received; /* layer whose normed input came from the CPU, plus one */
+    uint32_t received;  /* layer whose normed input came from the CPU, plus one */
     uint32_t predicted; /* layer whose predictor has run, plus one */
-    uint32_t n_parts;  /* of the layer's down projection here */
+    uint32_t n_parts;   /* of the layer's down projection here */
     bool traced;
 };
 
@@ -40,7 +40,8 @@ static struct pi_k_wait wait_of(const struct capture *c, const struct pi_step_op
 {
     struct pi_k_wait w = {.abort_map = c->x->m.abort.dev, .waited = c->x->d.waited};
 
-    if (c->x->spin && so->n_waits > 0) { /* lists run in order: the last slot says that all are there */
+    if (c->x->spin &&
+        so->n_waits > 0) { /* lists run in order: the last slot says that all are there */
         w.slot_map = pi_xg_slot_dev(c->x, so->waits[so->n_waits - 1]);
         w.relay = c->x->d.relay + so->waits[so->n_waits - 1];
     }
@@ -121,11 +122,10 @@ static void emit_ffn_norm(struct capture *c, const struct pi_op *op, const struc
     const struct pi_k_norm norm = norm_of(c, l->ffn_norm, l->ffn_norm_b);
     uint32_t side = op->layer & 1;
 
-    pi_k_norm_publish(&norm, x->d.residual, x->d.normed,
-                      cold_on_cpu(l) ? x->m.normed[side].dev : NULL,
-                      merge_on_gpu(c, op->layer) ? NULL : x->m.residual[side].dev,
-                      pi_xg_slot_dev(x, so->post), x->d.step, c->n_tok, x->dm->shape->n_embd,
-                      x->stream);
+    pi_k_norm_publish(
+        &norm, x->d.residual, x->d.normed, cold_on_cpu(l) ? x->m.normed[side].dev : NULL,
+        merge_on_gpu(c, op->layer) ? NULL : x->m.residual[side].dev, pi_xg_slot_dev(x, so->post),
+        x->d.step, c->n_tok, x->dm->shape->n_embd, x->stream);
     emit_truth(c, op);
 }
 
@@ -182,10 +182,12 @@ static enum pi_code emit_predict(struct capture *c, const struct pi_op *op,
                                        .tokens = x->m.cold_tokens[side].dev,
                                        .slot = pi_xg_slot_dev(x, so->post)};
 
-    if (l->pred.width == 0 || (op->owner == PI_UNIT_CPU ? !l->pred.predict_cold : !l->pred.predict_hot))
-        return pi_err_set(err, PI_E_SELFCHECK,
-                          "layer %u: the schedule predicts for unit %u, the device has no rows for it",
-                          op->layer, op->owner);
+    if (l->pred.width == 0 ||
+        (op->owner == PI_UNIT_CPU ? !l->pred.predict_cold : !l->pred.predict_hot))
+        return pi_err_set(
+            err, PI_E_SELFCHECK,
+            "layer %u: the schedule predicts for unit %u, the device has no rows for it", op->layer,
+            op->owner);
     emit_receive(c, op, so);
     if (c->predicted == op->layer + 1)
         return PI_OK;
@@ -229,7 +231,8 @@ static void emit_merge(struct capture *c, const struct pi_op *op, const struct p
     uint32_t side = op->layer & 1, d = x->dm->shape->n_embd;
     struct pi_k_wait w = wait_of(c, so);
 
-    if (!l->has_attn && c->received != op->layer + 1) { /* nothing hot: only the residual comes over */
+    if (!l->has_attn &&
+        c->received != op->layer + 1) { /* nothing hot: only the residual comes over */
         pi_k_receive(&w, x->d.step, x->m.residual_up[side].dev, x->d.residual, NULL, NULL,
                      (size_t)c->n_tok * d, x->stream);
         w.slot_map = NULL;

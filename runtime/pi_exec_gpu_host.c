@@ -96,7 +96,7 @@ static void check_device(struct pi_exec_gpu *x)
 
 #define SPINS_A_LOOK  200000 /* some milliseconds */
 #define SPINS_A_YIELD 64     /* where the GPU is emulated, it is the other thread on this core */
-#define SPINS_FIRST   4096 /* about 200 us: longer than a layer on the GPU */
+#define SPINS_FIRST   4096   /* about 200 us: longer than a layer on the GPU */
 
 static void wait_slot(struct pi_exec_gpu *x, uint32_t slot)
 {
@@ -220,8 +220,8 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
     if (job->mode == PI_MODE_PREDICTED) /* the hot neurons are predicted, these are not */
         job->mode = PI_MODE_EXACT;
     job->n = s->units[0].layers[op->layer].n;
-    job->ids = s->units[0].layers[op->layer].ids != NULL ? s->units[0].layers[op->layer].ids
-                                                         : s->iota;
+    job->ids =
+        s->units[0].layers[op->layer].ids != NULL ? s->units[0].layers[op->layer].ids : s->iota;
     job->tokens = NULL;
 }
 
@@ -289,8 +289,8 @@ static void run_op(struct walker *w, const struct pi_op *op)
 static void await_meeting(struct walker *w)
 {
     w->meetings++;
-    for (uint32_t i = 1;
-         atomic_load_explicit(&w->x->meetings, memory_order_acquire) != w->meetings; i++) {
+    for (uint32_t i = 1; atomic_load_explicit(&w->x->meetings, memory_order_acquire) != w->meetings;
+         i++) {
         cpu_relax();
         if (i > SPINS_FIRST && i % SPINS_A_YIELD == 0)
             (void)sched_yield();

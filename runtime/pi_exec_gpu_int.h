@@ -17,17 +17,17 @@
 /* Buffers of the step on the device; all inside one allocation. (n_tok, ...) */
 struct pi_xg_dev {
     struct pi_k_step *step;
-    float *residual, *normed;         /* n_embd */
+    float *residual, *normed;          /* n_embd */
     float *layer_input, *prev_attn[2]; /* n_embd; NULL unless a predictor reads them */
-    float *q, *attn;                  /* n_embd_q */
+    float *q, *attn;                   /* n_embd_q */
     void *attn_scratch;
-    float *hidden;                    /* widest predictor */
-    struct pi_k_set set;              /* n: of layer 0; layer l's is n + l */
-    float *h;                         /* most hot neurons of a layer */
-    float *parts;                     /* (most parts, n_tok, n_embd) */
-    float *logits;                    /* n_vocab */
-    uint64_t *waited;                 /* (1) nanoseconds in merges */
-    uint32_t *relay;                  /* (n_slots) */
+    float *hidden;       /* widest predictor */
+    struct pi_k_set set; /* n: of layer 0; layer l's is n + l */
+    float *h;            /* most hot neurons of a layer */
+    float *parts;        /* (most parts, n_tok, n_embd) */
+    float *logits;       /* n_vocab */
+    uint64_t *waited;    /* (1) nanoseconds in merges */
+    uint32_t *relay;     /* (n_slots) */
 };
 
 /* One array of mapped memory at its two addresses. */
@@ -72,8 +72,8 @@ struct pi_exec_gpu {
     const struct pi_schedule *schedule;
     int index;
     bool spin;
-    bool any_cpu;  /* the CPU's list has more than the embedding */
-    bool rotates;  /* attention of some layer is on the CPU */
+    bool any_cpu; /* the CPU's list has more than the embedding */
+    bool rotates; /* attention of some layer is on the CPU */
     bool failed;
     bool hangs; /* the stream may still be running */
     uint32_t epoch;
@@ -85,25 +85,26 @@ struct pi_exec_gpu {
     struct pi_xg_maps m;
     struct pi_xg_bucket buckets[PI_XG_BUCKETS];
     uint32_t n_buckets;
-    uint32_t *posted_by; /* (n_slots) entry of the GPU's list that posts it; UINT32_MAX: the CPU does */
-    uint32_t embed_slot;  /* posted before the launch; PI_NO_SLOT: none */
+    uint32_t
+        *posted_by; /* (n_slots) entry of the GPU's list that posts it; UINT32_MAX: the CPU does */
+    uint32_t embed_slot; /* posted before the launch; PI_NO_SLOT: none */
     struct pi_cold_scratch *cold;
     struct pi_cold_job job; /* of the layer in work; written by thread 0 */
 
     /* the step in flight */
     struct pi_xg_bucket *bucket;
-    uint32_t n_launched; /* segments */
-    atomic_bool give_up; /* set by thread 0 or the watchdog; threads leave at the next meeting */
+    uint32_t n_launched;  /* segments */
+    atomic_bool give_up;  /* set by thread 0 or the watchdog; threads leave at the next meeting */
     atomic_uint progress; /* moves whenever anything does */
     atomic_bool waits;    /* thread 0 waits for the GPU, and nobody works */
-    bool leave; /* what thread 0 saw at the last meeting */
+    bool leave;           /* what thread 0 saw at the last meeting */
     _Alignas(64) _Atomic uint32_t meetings; /* thread 0 has been to so many in this step */
-    _Alignas(64) struct pi_err *err;   /* thread 0's */
+    _Alignas(64) struct pi_err *err;        /* thread 0's */
     enum pi_code rc;
     double cpu_busy, cpu_wait, gpu_wall;
     uint64_t bytes_gpu, bytes_cpu;
-    bool stall;  /* test */
-    double slow; /* test: seconds before the next post */
+    bool stall;                /* test */
+    double slow;               /* test: seconds before the next post */
     struct pi_xg_trace *trace; /* NULL until a step is traced */
     bool mark_called;          /* of the layer in work */
 

@@ -17,7 +17,7 @@
 struct pi_xg_trace {
     struct pi_dev_buf buf; /* n_true (n_layer), then two lists (n_layer, n_hot_max): true, called */
     uint32_t *n_true, *local_true, *local_called; /* device */
-    uint32_t *host; /* the same, downloaded */
+    uint32_t *host;                               /* the same, downloaded */
     struct pi_xg_bucket bucket;
 };
 
@@ -77,7 +77,8 @@ void pi_xg_trace_emit_truth(struct pi_exec_gpu *x, uint32_t layer)
 
     set.n = t->n_true + layer;
     set.local = t->local_true + (size_t)layer * x->n_hot_max;
-    pi_k_gate_exact(x->dm->shape, &x->dm->layers[layer], x->d.normed, x->d.step, &set, 1, x->stream);
+    pi_k_gate_exact(x->dm->shape, &x->dm->layers[layer], x->d.normed, x->d.step, &set, 1,
+                    x->stream);
 }
 
 enum pi_code pi_xg_trace_emit_called(struct pi_exec_gpu *x, uint32_t layer, struct pi_err *err)
@@ -95,7 +96,8 @@ void pi_xg_trace_cold(struct pi_exec_gpu *x, uint32_t layer, uint32_t thread, ui
     const struct pi_layer_weights *w = &s->m->layers[layer];
     const struct pi_dev_predictor *p = &x->dm->layers[layer].pred;
     struct pi_span mine = pi_span(ul->n, PI_SPAN_ROWS, thread, n_threads);
-    uint8_t *truth = s->truth + (size_t)layer * sh->n_ff, *called = s->traced + (size_t)layer * sh->n_ff;
+    uint8_t *truth = s->truth + (size_t)layer * sh->n_ff,
+            *called = s->traced + (size_t)layer * sh->n_ff;
     float *gate = s->units[0].gate + mine.begin;
     bool predicted = p->width > 0 && p->predict_cold;
 

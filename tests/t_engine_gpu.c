@@ -26,19 +26,18 @@ static void place(struct rig *r, const struct split *s)
     r->place.output_unit = s->output;
 }
 
-static const struct split splits[] = {
-    {1, 1, 1, 96, 96},  {1, 1, 1, 999, 999}, {1, 1, 1, 41, 41}, {1, 1, 1, 1, 95}, {1, 1, 1, 0, 0},
-    {1, 1, 1, 0, 999},  {0, 1, 1, 41, 0},    {1, 0, 1, 41, 41}, {0, 0, 1, 0, 0},  {0, 0, 1, 41, 41},
-    {0, 0, 0, 41, 999}, {1, 1, 0, 41, 41},   {0, 1, 0, 0, 41},  {1, 0, 0, 999, 0}, {0, 0, 0, 0, 0}};
+static const struct split splits[] = {{1, 1, 1, 96, 96}, {1, 1, 1, 999, 999}, {1, 1, 1, 41, 41},
+                                      {1, 1, 1, 1, 95},  {1, 1, 1, 0, 0},     {1, 1, 1, 0, 999},
+                                      {0, 1, 1, 41, 0},  {1, 0, 1, 41, 41},   {0, 0, 1, 0, 0},
+                                      {0, 0, 1, 41, 41}, {0, 0, 0, 41, 999},  {1, 1, 0, 41, 41},
+                                      {0, 1, 0, 0, 41},  {1, 0, 0, 999, 0},   {0, 0, 0, 0, 0}};
 #define N_SPLITS (sizeof(splits) / sizeof(splits[0]))
 
 /* way 0: dense steps, 1: exact steps, 2: a prompt. */
 static void run_split(struct rig *r, const struct split *sp, int way, bool events,
                       const double *ref)
 {
-    struct pi_engine_options o = {F32KV,
-                                  .on_gpu = true,
-                                  .f32_gemm = true,
+    struct pi_engine_options o = {F32KV, .on_gpu = true, .f32_gemm = true,
                                   .mode = way == 0 ? PI_MODE_DENSE : PI_MODE_EXACT,
                                   .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
     float *out;
@@ -81,7 +80,8 @@ static void test_by_hand(void)
     t.down_t = false;
     t.n_embd = 80;
     t.n_ff = 101;
-    check_by_hand(&t, "four layers, grouped queries, own head_dim, biases, ffn_down, odd sizes", false);
+    check_by_hand(&t, "four layers, grouped queries, own head_dim, biases, ffn_down, odd sizes",
+                  false);
     t = llama;
     t.type = PI_TYPE_F16;
     t.rope_freqs = true;
@@ -112,7 +112,8 @@ static void check_quantised(enum pi_type type)
     rig_open(&f, &t, 2);
     ref = run(&f, &dense, true);
     for (size_t i = 0; i < N_SPLITS; i++) {
-        struct pi_engine_options o = {F32KV, .on_gpu = true, .mode = i % 2 == 0 ? PI_MODE_EXACT : PI_MODE_DENSE};
+        struct pi_engine_options o = {F32KV, .on_gpu = true,
+                                      .mode = i % 2 == 0 ? PI_MODE_EXACT : PI_MODE_DENSE};
         float *out;
 
         place(&q, &splits[i]);
@@ -142,7 +143,9 @@ static void test_predicted(enum pi_predictor_input input, float threshold)
         struct pi_engine_options cpu = {F32KV, .mode = PI_MODE_PREDICTED, .force_predicted = true,
                                         .two_units = true},
                                  gpu = {F32KV, .mode = PI_MODE_PREDICTED, .force_predicted = true,
-                                        .on_gpu = true, .gpu_handover = i % 2 == 1 ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+                                        .on_gpu = true,
+                                        .gpu_handover =
+                                            i % 2 == 1 ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
         bool comparable = true; /* where the GPU can not see the input the layer is exact there */
         float *a, *b;
 
@@ -153,7 +156,8 @@ static void test_predicted(enum pi_predictor_input input, float threshold)
             if (input == PI_PRED_IN_LAYER && !attn && r.layers[l].n_hot > 0)
                 comparable = false;
             if (input == PI_PRED_IN_PREV_ATTN && l == 1 &&
-                (r.layers[0].attn_unit != r.layers[1].attn_unit || (!attn && r.layers[1].n_hot > 0)))
+                (r.layers[0].attn_unit != r.layers[1].attn_unit ||
+                 (!attn && r.layers[1].n_hot > 0)))
                 comparable = false;
         }
         a = run(&r, &cpu, true);
@@ -200,8 +204,10 @@ static void test_trace(enum pi_mode mode)
     const size_t bytes = (96 + 7) / 8;
 
     for (size_t i = 0; i < N_SPLITS; i++) {
-        struct pi_engine_options cpu = {F32KV, .mode = mode, .force_predicted = true, .two_units = true},
-                                 gpu = {F32KV, .mode = mode, .force_predicted = true, .on_gpu = true};
+        struct pi_engine_options cpu = {F32KV, .mode = mode, .force_predicted = true,
+                                        .two_units = true},
+                                 gpu = {F32KV, .mode = mode, .force_predicted = true,
+                                        .on_gpu = true};
         uint8_t called[2][2 * 12], truth[2][2 * 12];
         struct rig r;
 
@@ -238,8 +244,11 @@ static void test_same_bytes(void)
     float *first = NULL;
 
     for (int k = 0; k < 4; k++) {
-        struct pi_engine_options o = {.kv_type = PI_TYPE_F16, .mode = PI_MODE_EXACT, .on_gpu = true,
-                                      .gpu_handover = k == 3 ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+        struct pi_engine_options o = {.kv_type = PI_TYPE_F16,
+                                      .mode = PI_MODE_EXACT,
+                                      .on_gpu = true,
+                                      .gpu_handover =
+                                          k == 3 ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
         struct rig r;
         float *out;
 
@@ -288,7 +297,7 @@ static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode
         PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, out, &r.e), r.e);
     }
     pi_engine_destroy(e);
-    for (uint32_t q = 0; q < n_seq; q += n_seq > 4 ? 5 : 1) {
+    for (uint32_t q = 0; q<n_seq; q += n_seq> 4 ? 5 : 1) {
         float alone[64];
 
         e = engine(&r, &one);
@@ -318,7 +327,8 @@ static double seconds(void)
 /* A CPU that does not answer: an error within seconds, and no step after it. */
 static void test_stall(bool events)
 {
-    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true, .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true,
+                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
     const struct split half = {1, 1, 1, 41, 41};
     struct rig r;
     struct pi_engine *e;
@@ -344,7 +354,8 @@ static void test_stall(bool events)
 /* A CPU that is slow, as where its rows come from a disk, is waited for. */
 static void test_slow(bool events)
 {
-    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true, .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+    struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true,
+                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
     const struct split half = {1, 1, 1, 41, 41};
     struct rig r;
     float logits[2][64];
