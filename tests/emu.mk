@@ -50,7 +50,8 @@ EXTRA_DIST += $(PI_EMU_CPP) \
 	tests/emu/emu_types.h \
 	tests/emu_rig.h \
 	tests/t_emu.cu \
-	tests/t_emu_host.cu
+	tests/t_emu_host.cu \
+	tests/cli/emu-orders.sh
 
 if HAVE_CXX
 PI_EMU_OBJECTS = $(PI_EMU_CPP:.cpp=.emu.o) $(PI_CU_SOURCES:.cu=.emu.o) $(PI_GPU_C_SOURCES:.c=.emu.o)
@@ -91,6 +92,8 @@ tests_t_emu_host_LDADD   = tests/t_emu_host.emu.o $(PI_RUNTIME_EMU_LIBS)
 pi_unit_tests += tests/t_gpu_emu
 tests_t_gpu_emu_SOURCES = tests/t_gpu.c tests/tap.h
 tests_t_gpu_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
+
+pi_cli_tests += tests/cli/emu-orders.sh
 
 # pi-run on the emulated GPU, for the command-line tests.
 check_PROGRAMS += tests/emu/pi-run-emu

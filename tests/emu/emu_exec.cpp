@@ -61,7 +61,7 @@ struct emu_exec {
     const char *barrier_file;
     int barrier_line;
     struct emu_fiber_pool pool;
-    unsigned n_polls;
+    unsigned n_polls, n_yields;
     double poll_start;
     struct tls_range tls;
     std::unordered_map<const void *, struct seen_kernel> seen;
@@ -322,12 +322,12 @@ void emu_relax(unsigned ns)
     if (emu_self.pdl != NULL && emu_pdl_pause(emu_self.pdl))
         go_on_after_pdl(e);
     yield_to_other(e, e->current);
-    if (ns >= 1000) {
-        struct timespec ts = {0, (long)std::min(ns, 1000000u)};
-
-        nanosleep(&ts, NULL);
-    } else {
+    if (++e->n_yields < 4) {
         sched_yield();
+    } else { /* who is waited for may need this core */
+        const struct timespec ts = {0, 50000};
+
+        (void)nanosleep(&ts, NULL);
     }
 }
 
@@ -390,7 +390,7 @@ static void run_block(struct emu_exec *e)
     }
     e->n_at_barrier = e->n_at_pdl = e->n_done = 0;
     e->warps_ready = e->n_warps == 32 ? ~0u : (1u << e->n_warps) - 1;
-    e->n_polls = 0;
+    e->n_polls = e->n_yields = 0;
     e->poll_start = 0.0;
     set_current(e, &e->threads[0]);
     e->current->fiber = emu_fiber_take(&e->pool);
