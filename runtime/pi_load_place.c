@@ -188,39 +188,46 @@ static enum pi_code check_room(const struct pi_loaded *l, const struct pi_predic
 {
     enum pi_code rc;
     uint64_t bytes;
-    char need[32], have[32], all[32];
+    char all[32];
 
     PI_TRY(pi_place_need(&l->place, &l->model, pred, l->n_ctx, kv, &bytes, err));
     if (bytes <= room->free_bytes)
         goto out;
-    pi_format_bytes((bytes >> 20 << 20) + (1 << 20), need, sizeof(need));
-    pi_format_bytes(room->free_bytes >> 20 << 20, have, sizeof(have));
     pi_format_bytes((room->context_bytes + room->free_bytes) >> 20 << 20, all, sizeof(all));
     PI_FAIL(
         err, PI_E_INFEASIBLE,
-        "GPU %d (%s): the placement needs %s beside the context, %s are free; run with --vram-budget %s (or use --device cpu)",
-        l->gpu, room->name, need, have, all);
+        "GPU %d (%s): the placement needs %.1f MiB beside the context, %.1f MiB are free; run with --vram-budget %s (or use --device cpu)",
+        l->gpu, room->name, (double)bytes / 1048576.0, (double)room->free_bytes / 1048576.0, all);
 out:
     return rc;
 }
 
-/* A smaller budget keeps a shorter prefix of each hot set. */
-static enum pi_code cut(const struct pi_run_options *o, const struct pi_run_log *log,
+/* A smaller budget keeps a shorter prefix of each hot set; what a run leaves over is filled, but not beyond what is free. room: NULL without a GPU. */
+static enum pi_code fit(const struct pi_run_options *o, const struct pi_run_log *log,
                         struct pi_loaded *l, const struct pi_predictor *pred, enum pi_type kv,
-                        uint64_t context_bytes, struct pi_err *err)
+                        const struct pi_device_room *room, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const uint64_t before = count_hot(&l->place);
+    uint64_t budget = o->vram_given ? o->vram_budget : l->place.budget, bytes, after;
     char text[32];
 
-    PI_TRY(pi_place_fit(&l->place, &l->model, pred,
-                        o->vram_given ? o->vram_budget : l->place.budget, context_bytes, l->n_ctx,
-                        kv, err));
+    if (room != NULL) {
+        PI_TRY(pi_place_need(&l->place, &l->model, pred, l->n_ctx, kv, &bytes, err));
+        if (bytes <= room->free_bytes && budget > room->context_bytes + room->free_bytes)
+            budget = room->context_bytes + room->free_bytes;
+    }
+    PI_TRY(pi_place_fit(&l->place, &l->model, pred, budget, room != NULL ? room->context_bytes : 0,
+                        l->n_ctx, kv, err));
+    after = count_hot(&l->place);
     pi_format_bytes(l->place.budget, text, sizeof(text));
-    if (count_hot(&l->place) < before)
+    if (after < before)
         pi_run_notice(log, "the hot sets were cut from %llu to %llu neurons to fit %s %s",
-                      (unsigned long long)before, (unsigned long long)count_hot(&l->place),
+                      (unsigned long long)before, (unsigned long long)after,
                       o->vram_given ? "--vram-budget" : "the placement's budget of", text);
+    else if (after > before && log->common.verbose)
+        pi_run_notice(log, "the hot sets grew from %llu to %llu neurons to fill %s",
+                      (unsigned long long)before, (unsigned long long)after, text);
 out:
     return rc;
 }
@@ -260,14 +267,14 @@ enum pi_code pi_load_fit(const struct pi_run_options *o, const struct pi_run_log
     if (o->verify && pred != NULL && l->has_place)
         force_predicted(&l->place, pred);
     if (l->gpu < 0)
-        return o->vram_given ? cut(o, log, l, pred, kv, 0, err) : PI_OK;
+        return o->vram_given ? fit(o, log, l, pred, kv, NULL, err) : PI_OK;
     PI_TRY(pi_device_look(l->gpu, &room, err));
     if (l->has_place) /* what it was made for may be more than what is run */
         l->place.n_seq = o->n_parallel;
     if (l->all_gpu) {
         PI_TRY(place_all(o, log, l, pred, kv, &room, err));
     } else {
-        PI_TRY(cut(o, log, l, pred, kv, room.context_bytes, err));
+        PI_TRY(fit(o, log, l, pred, kv, &room, err));
         PI_TRY(check_room(l, pred, kv, &room, err));
     }
     if (log->common.verbose)

@@ -2,8 +2,8 @@
  *
  *   make_artifact placement M.gguf OUT SHARE   the first SHARE of each layer's neurons, scattered, on unit 1; context 256, 64 MiB
  *   make_artifact placement M.gguf OUT none    a budget of nothing: all on the CPU, one unit
- *   make_artifact gpu M.gguf OUT SHARE         the same for a real GPU: 4 GiB, the output there, predicted where there is a predictor; SHARE 1: all
- *                                              attention too
+ *   make_artifact gpu M.gguf OUT SHARE[:MIB]   the same for a real GPU: 4 GiB or MIB, the output there, predicted where there is a predictor; SHARE 1:
+ *                                              all attention too
  *   make_artifact predictor M.gguf OUT perfect predicts from the gate itself (or fc1): misses nothing
  *   make_artifact predictor M.gguf OUT blind   never predicts a neuron
  *   make_artifact predictor M.gguf OUT half    like perfect, for every other layer
@@ -47,6 +47,7 @@ static void *get(size_t n, size_t size)
 static void make_placement(const struct pi_model *m, const char *out, const char *how, bool gpu)
 {
     const bool none = strcmp(how, "none") == 0;
+    const char *mib = strchr(how, ':');
     const double share = none ? 0 : strtod(how, NULL);
     struct pi_err e = {0};
     struct pi_placement p = {0};
@@ -67,7 +68,9 @@ static void make_placement(const struct pi_model *m, const char *out, const char
     }
     p.n_units = none ? 1 : 2;
     p.output_unit = gpu && !none;
-    p.budget = none ? 0 : (uint64_t)64 << (gpu ? 26 : 20);
+    p.budget = mib != NULL ? strtoull(mib + 1, NULL, 10) << 20
+               : none      ? 0
+                           : (uint64_t)64 << (gpu ? 26 : 20);
     p.n_ctx = 256;
     p.n_seq = 1;
     p.n_batch = 256;

@@ -1,5 +1,5 @@
 /* Load, run, exit, again and again: nothing is left behind on the device, in the process's memory, among its threads and files. PI_CYCLES says how often; else 200
- * on a real GPU, 12 on the emulated one. */
+ * on a real GPU, 24 on the emulated one. */
 #include "config.h"
 
 #include "runtime/pi_device.h"
@@ -7,9 +7,10 @@
 #include "tests/engine_rig.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <unistd.h>
 
-#define WARM_UP 4 /* cycles after which caches of libraries and driver are full */
+#define WARM_UP 6 /* cycles after which caches of libraries and driver are full */
 
 struct held {
     uint64_t free_bytes; /* of the device */
@@ -108,6 +109,11 @@ static void cycles(enum pi_mode mode, int n)
         changed += i > 0 && memcmp(first, logits, (size_t)7 * r.t.n_vocab * sizeof(*first)) != 0;
     }
     after = look();
+    for (int i = 0; i < 100 && after.threads > before.threads;
+         i++) { /* that were joined may still be seen */
+        (void)usleep(10000);
+        after = look();
+    }
     printf("# %d cycles, %s: device %+lld bytes, host %+ld KiB\n", n, pi_mode_name(mode),
            (long long)before.free_bytes - (long long)after.free_bytes,
            (after.rss_bytes - before.rss_bytes) / 1024);
@@ -115,7 +121,7 @@ static void cycles(enum pi_mode mode, int n)
     OK(after.free_bytes >= before.free_bytes);
     /* 8 KiB a cycle would be less than any of its buffers */
     OK(after.rss_bytes - before.rss_bytes < (n - WARM_UP) * 8192L + 262144);
-    EQ(after.threads, before.threads);
+    OK(after.threads <= before.threads); /* before: one that was joined may still have been seen */
     EQ(after.files, before.files);
     free(first);
     free(logits);
@@ -135,8 +141,9 @@ int main(void)
         OK(!"a GPU");
         return DONE();
     }
+    (void)mallopt(M_ARENA_MAX, 1); /* else each new thread may bring one */
     PASSES(pi_gpu_describe(0, &info, &e), e);
-    n = wanted != NULL ? atoi(wanted) : strstr(info.name, "mulat") != NULL ? 12 : 200;
+    n = wanted != NULL ? atoi(wanted) : strstr(info.name, "mulat") != NULL ? 24 : 200;
     OK(n > WARM_UP);
     cycles(PI_MODE_EXACT, n / 2 > WARM_UP ? n / 2 : n);
     cycles(PI_MODE_PREDICTED, n / 2 > WARM_UP ? n / 2 : n);
