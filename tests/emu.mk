@@ -53,6 +53,8 @@ EXTRA_DIST += $(PI_EMU_CPP) \
 	tests/t_emu_host.cu \
 	tests/cli/emu-orders.sh
 
+CLEANFILES += tests/*.emu.o tests/emu/*.o runtime/*.emu.o runtime/cuda/*.emu.o
+
 if HAVE_CXX
 PI_EMU_OBJECTS = $(PI_EMU_CPP:.cpp=.emu.o) $(PI_CU_SOURCES:.cu=.emu.o) $(PI_GPU_C_SOURCES:.c=.emu.o)
 PI_RUNTIME_EMU_LIBS = tests/emu/pi_emu.o libpi_runtime.a $(PI_COMMON_LIBS) $(BLAS_LIBS) -lstdc++ -ldl -lpthread
