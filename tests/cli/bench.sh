@@ -7,7 +7,7 @@ m=$tmp/m.gguf
 works 'a model' pi-synth -o "$m" --layers 3 --embd 256 --ff 1024 --heads 4 --vocab 2000 --ctx 256 --rank 32 -q
 cat >"$tmp/hw.yaml" <<'END'
 pi_hardware: 1
-cpu: {name: x, threads: 2, bandwidth: 20e9}
+cpu: {name: x, threads: 2, bandwidth: 2e12}
 gpus: [{name: y, memory: 24e9, bandwidth: 1e12, pcie: 25e9, sync: 1e-6, context_bytes: 0}]
 END
 bench="pi-run -q -m $m --bench --bench-prompt 20 --bench-tokens 24 --hardware $tmp/hw.yaml -t 2"
