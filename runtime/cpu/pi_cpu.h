@@ -3,8 +3,8 @@
  *
  * Rows of weights are read in their stored type; activations and sums are F32. The order of summation in a row depends on the ISA and the row alone, never
  * on how many rows a call takes or which thread runs it, so that results do not depend on the thread count. Pure functions; thread safe.
- * x and y need no alignment beyond that of float, rows 4 bytes (F32) or 2 bytes. Any n for F32, F16, BF16; a multiple of 32 for quantised types.
- * Types here: F32, F16, BF16, Q8_0, Q4_0, Q4_1. Block layouts are those of GGUF (ggml); see docs/formats.md.
+ * x and y need no alignment beyond that of float, rows 4 bytes (F32) or 2 bytes. Any n for F32, F16, BF16; a multiple of the type's block (32; 256 for
+ * K types) for quantised types. Types here: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K. Block layouts are those of GGUF (ggml); see docs/formats.md.
  */
 #ifndef PI_CPU_H
 #define PI_CPU_H
@@ -21,6 +21,13 @@ enum pi_isa {
     PI_ISA_AVX2,
     PI_ISA_AVX512,
     PI_ISA_COUNT
+};
+
+/* 32 activations quantised for integer products (--act q8): x = d * q, d = max |x| / 127, q = x / d rounded to nearest, halves away from zero; s = d * (sum of
+ * q), what an offset of weights is multiplied by. The same rule on every unit. All zero where d would be 0; a NaN or an infinity makes d NaN. */
+struct pi_q8 {
+    float d, s;
+    int8_t q[32];
 };
 
 struct pi_cpu_type {
@@ -46,6 +53,15 @@ struct pi_cpu_type {
     /* round to nearest as GGUF writers do (bit for bit ggml's reference); rounds F16 and BF16 to nearest even. n a multiple of the block.
      * Quantised types: a NaN makes its block's scale NaN, an infinity infinite. */
     void (*from_f32)(const float *x, void *row_out, uint32_t n);
+    /* dot_rows, dot_ids and dot_many with x (n / 32) quantised by quantise_q8; NULL for F32, F16 and BF16 rows. Products within a block (a part of 32
+     * elements; 16 in Q6_K) are exact integers, blocks are summed in F32 in an order that depends on the ISA alone. */
+    void (*dot_rows_q8)(const void *rows, size_t stride, uint32_t n_rows, const struct pi_q8 *x,
+                        uint32_t n, float *out);
+    void (*dot_ids_q8)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
+                       const struct pi_q8 *x, uint32_t n, float *out);
+    void (*dot_many_q8)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
+                        uint32_t n_next, const struct pi_q8 *const *x, uint32_t n_x, uint32_t n,
+                        float *out);
 };
 
 struct pi_cpu {
@@ -55,6 +71,8 @@ struct pi_cpu {
     /* y += a * x */
     void (*axpy_f32)(float a, const float *x, float *y, uint32_t n);
     float (*sum_squares)(const float *x, uint32_t n);
+    /* x (n), n a multiple of 32, to out (n / 32): the same bits in every table */
+    void (*quantise_q8)(const float *x, struct pi_q8 *out, uint32_t n);
 };
 
 /* The best table this processor runs; PI_CPU=scalar|avx2|avx512 in the environment forces one (PI_E_USAGE for another

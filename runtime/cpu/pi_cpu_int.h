@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define PI_BLOCK 32 /* elements of a block in every quantised type here */
+#define PI_BLOCK 32 /* elements of a block; of a part that kernels take at once in the K types */
 
 /* w = d * q */
 struct pi_block_q8_0 {
@@ -28,6 +28,47 @@ struct pi_block_q4_1 {
     uint8_t q[PI_BLOCK / 2];
 };
 
+/* w = d * (q - 16): low four bits as in Q4_0, the fifth of element i is bit i of qh */
+struct pi_block_q5_0 {
+    uint16_t d; /* F16 */
+    uint8_t qh[4], q[PI_BLOCK / 2];
+};
+
+/* w = d * q + m */
+struct pi_block_q5_1 {
+    uint16_t d, m; /* F16 */
+    uint8_t qh[4], q[PI_BLOCK / 2];
+};
+
+#define PI_SUPER 256 /* elements of a block of the K types */
+
+/* 8 parts of 32: w = d * scale * q - dmin * min. scale and min of 6 bits: those of part j < 4 are the low bits of scales[j] and scales[j + 4]; of part
+ * j >= 4 the low four bits are the halves of scales[j + 4], the upper two the top bits of scales[j - 4] and scales[j]. q: parts 2i and 2i + 1 are the low
+ * and the high halves of q[32i..32i + 32). */
+struct pi_block_q4_k {
+    uint16_t d, dmin; /* F16 */
+    uint8_t scales[12], q[PI_SUPER / 2];
+};
+
+/* As Q4_K with a fifth bit: that of element i of part j is bit j of qh[i]. */
+struct pi_block_q5_k {
+    uint16_t d, dmin; /* F16 */
+    uint8_t scales[12], qh[PI_SUPER / 8], q[PI_SUPER / 2];
+};
+
+/* 16 parts of 16: w = d * scale * (q - 32). Each half of 128 elements has 64 bytes of ql and 32 of qh: elements 0..31 and 32..63 are the low halves of
+ * ql[0..31] and ql[32..63], 64..95 and 96..127 their high halves; the upper two bits of element i are bits 2 * (i / 32) of qh[i % 32]. */
+struct pi_block_q6_k {
+    uint8_t ql[PI_SUPER / 2], qh[PI_SUPER / 4];
+    int8_t scale[PI_SUPER / 16];
+    uint16_t d; /* F16 */
+};
+
+_Static_assert(sizeof(struct pi_block_q5_0) == 22, "GGUF layout");
+_Static_assert(sizeof(struct pi_block_q5_1) == 24, "GGUF layout");
+_Static_assert(sizeof(struct pi_block_q4_k) == 144, "GGUF layout");
+_Static_assert(sizeof(struct pi_block_q5_k) == 176, "GGUF layout");
+_Static_assert(sizeof(struct pi_block_q6_k) == 210, "GGUF layout");
 _Static_assert(sizeof(struct pi_block_q8_0) == 34, "GGUF layout");
 _Static_assert(sizeof(struct pi_block_q4_0) == 18, "GGUF layout");
 _Static_assert(sizeof(struct pi_block_q4_1) == 20, "GGUF layout");
