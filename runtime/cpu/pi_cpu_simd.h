@@ -299,9 +299,15 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
     {                                                                                             \
         TO_F32(row, out, n);                                                                      \
     }                                                                                             \
-    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T,   axpy_ids_##T,        \
-                                                dot_many_##T, axpy_many_##T, to_f32_##T,          \
-                                                from_f32_##T};
+    static const struct pi_cpu_type type_##T = {                                                  \
+        .dot_rows = dot_rows_##T,                                                                 \
+        .dot_ids = dot_ids_##T,                                                                   \
+        .axpy_ids = axpy_ids_##T,                                                                 \
+        .dot_many = dot_many_##T,                                                                 \
+        .axpy_many = axpy_many_##T,                                                               \
+        .to_f32 = to_f32_##T,                                                                     \
+        .from_f32 = from_f32_##T,                                                                 \
+    };
 
 #define DOT_F32(...)    dot_plain(load_f32, part_f32, __VA_ARGS__)
 #define AXPY_F32(...)   axpy_plain(load_f32, part_f32, __VA_ARGS__)
