@@ -148,9 +148,13 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
         for (uint32_t at = 0; at < n; at += PI_BLOCK)                                              \
             unpack_##T(row, at, n - at < PI_BLOCK ? n - at : PI_BLOCK, out + at);                  \
     }                                                                                              \
-    static const struct pi_cpu_type type_##T = {dot_rows_##T, dot_ids_##T,   axpy_ids_##T,         \
-                                                dot_many_##T, axpy_many_##T, to_f32_##T,           \
-                                                from_f32_##T};
+    static const struct pi_cpu_type type_##T = {.dot_rows = dot_rows_##T,                          \
+                                                .dot_ids = dot_ids_##T,                            \
+                                                .axpy_ids = axpy_ids_##T,                          \
+                                                .dot_many = dot_many_##T,                          \
+                                                .axpy_many = axpy_many_##T,                        \
+                                                .to_f32 = to_f32_##T,                              \
+                                                .from_f32 = from_f32_##T};
 
 void pi_store_f32(const float *x, void *row_out, uint32_t n)
 {
