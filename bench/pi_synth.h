@@ -39,6 +39,7 @@ struct pi_synth_spec {
         spread; /* how far a token's push moves all pre-activations, in their standard deviations */
     float noise; /* share of the pre-activation that the predictor does not see */
     uint64_t seed;
+    bool row_major_down; /* ffn_down as other programs store and read it, not neuron-major */
 };
 
 /* PI_E_USAGE for what can not be made, naming the option. */

@@ -153,9 +153,13 @@ static enum pi_code add_ffn(const struct lister *l, double step)
         PI_TRY(add_filled(l, true, "ffn_gate.weight", s->n_ff, PI_SYNTH_GATE));
         PI_TRY(add_mat(l, true, "ffn_up.weight", s->n_ff, n, 1.0 / sqrt(n)));
     }
-    PI_TRY(add_mat(l, true, "ffn_down_t.weight", s->n_ff, n, down));
+    if (s->row_major_down)
+        PI_TRY(add_mat(l, true, "ffn_down.weight", n, s->n_ff, down));
+    else
+        PI_TRY(add_mat(l, true, "ffn_down_t.weight", s->n_ff, n, down));
     if (s->arch == PI_ARCH_OPT)
-        PI_TRY(add_vec(l, true, "ffn_down_t.bias", n, 0, 0.1 * step));
+        PI_TRY(add_vec(l, true, s->row_major_down ? "ffn_down.bias" : "ffn_down_t.bias", n, 0,
+                       0.1 * step));
 out:
     return rc;
 }
