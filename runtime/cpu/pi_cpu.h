@@ -53,8 +53,12 @@ struct pi_cpu_type {
     /* round to nearest as GGUF writers do (bit for bit ggml's reference); rounds F16 and BF16 to nearest even. n a multiple of the block.
      * Quantised types: a NaN makes its block's scale NaN, an infinity infinite. */
     void (*from_f32)(const float *x, void *row_out, uint32_t n);
-    /* dot_rows, dot_ids and dot_many with x (n / 32) quantised by quantise_q8; NULL for F32, F16 and BF16 rows. Products within a block (a part of 32
-     * elements; 16 in Q6_K) are exact integers, blocks are summed in F32 in an order that depends on the ISA alone. */
+    /* dot_rows, dot_ids and dot_many with x (n / 32) quantised by quantise_q8; NULL for F32, F16 and BF16 rows. Products within a part (32
+     * elements; 16 in Q6_K) are exact integers. Parts are added to one sum in F32, in their order, from 0 on:
+     *     sum = fma(scale * x.d, integer, sum), then, for types with an offset, sum = fma(offset, x.s, sum)
+     * where a weight is scale * q + offset (F32 values; q counts from the type's middle: q - 8 in Q4_0, q - 16 in Q5_0, q - 32 in Q6_K; K types:
+     * scale = d * scale of the part, offset = -(dmin * min of the part), both exact). So all tables, and the products of whole prompts
+     * (pi_blas.h), give the same bits, whose rows lie side by side in a vector: several rows' integers are summed across lanes together. */
     void (*dot_rows_q8)(const void *rows, size_t stride, uint32_t n_rows, const struct pi_q8 *x,
                         uint32_t n, float *out);
     void (*dot_ids_q8)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
