@@ -23,8 +23,10 @@ enum pi_isa {
     PI_ISA_COUNT
 };
 
-/* 32 activations quantised for integer products (--act q8): x = d * q, d = max |x| / 127, q = x / d rounded to nearest, halves away from zero; s = d * (sum of
- * q), what an offset of weights is multiplied by. The same rule on every unit. All zero where d would be 0; a NaN or an infinity makes d NaN. */
+/* 32 activations quantised for integer products (--act q8), the same rule on every unit: x is taken for d * q. d = max |x| / 127 with the low 7 bits of its
+ * mantissa cleared, so that d * q is exact in F32 and quantising it again gives the same block; q = x / d rounded to nearest, halves to even, thus
+ * |q| <= 127; s = d * (sum of q), what an offset of weights is multiplied by. All zero where d would be less than the smallest normal number; a NaN or an
+ * infinity makes d and s NaN and q 0. */
 struct pi_q8 {
     float d, s;
     int8_t q[32];
@@ -58,7 +60,7 @@ struct pi_cpu_type {
      *     sum = fma(scale * x.d, integer, sum), then, for types with an offset, sum = fma(offset, x.s, sum)
      * where a weight is scale * q + offset (F32 values; q counts from the type's middle: q - 8 in Q4_0, q - 16 in Q5_0, q - 32 in Q6_K; K types:
      * scale = d * scale of the part, offset = -(dmin * min of the part), both exact). So all tables, and the products of whole prompts
-     * (pi_blas.h), give the same bits, whose rows lie side by side in a vector: several rows' integers are summed across lanes together. */
+     * (pi_blas.h), give the same bits, whose rows lie side by side in a vector: several rows' integers are summed across lanes together. x of which some d is NaN gives NaN. */
     void (*dot_rows_q8)(const void *rows, size_t stride, uint32_t n_rows, const struct pi_q8 *x,
                         uint32_t n, float *out);
     void (*dot_ids_q8)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
