@@ -41,12 +41,33 @@ static enum pi_code missing(const struct pi_model *m, const char *name, struct p
     return pi_err_set(err, PI_E_CORRUPT, "%s: tensor '%s' is missing", m->file.map.path, name);
 }
 
+/* Both tables that the rows may meet: the one that runs, and the scalar one, which converts at load. */
+static enum pi_code check_type(const struct pi_model *m, const struct pi_gguf_tensor *t,
+                               const char *name, struct pi_err *err)
+{
+    const struct pi_cpu *cpu = NULL;
+    enum pi_code rc;
+
+    if ((unsigned)t->type >= PI_TYPE_COUNT || pi_cpu_get(PI_ISA_SCALAR)->type[t->type] == NULL)
+        PI_FAIL(
+            err, PI_E_UNSUPPORTED,
+            "%s: tensor '%s' has type %s, which no kernel reads: convert the model with pi-convert --type",
+            m->file.map.path, name, pi_type_name(t->type));
+    PI_TRY(pi_cpu_select(&cpu, err));
+    if (cpu->type[t->type] == NULL)
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: tensor '%s' has type %s, which no kernel for %s reads: convert the model with "
+                "pi-convert --type, or run with PI_CPU=scalar",
+                m->file.map.path, name, pi_type_name(t->type), pi_isa_name(cpu->isa));
+out:
+    return rc;
+}
+
 /* What every tensor must pass: a type the kernels read, data aligned for its elements, the shape (n_rows, n_cols). */
 static enum pi_code check_tensor(const struct pi_model *m, const struct pi_gguf_tensor *t,
                                  const char *name, uint64_t n_rows, uint64_t n_cols,
                                  struct pi_err *err)
 {
-    const struct pi_cpu *ref = pi_cpu_get(PI_ISA_SCALAR);
     uintptr_t align = t->type == PI_TYPE_F32 ? 4 : 2;
 
     if (t->ne[0] != n_cols || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1)
@@ -56,16 +77,11 @@ static enum pi_code check_tensor(const struct pi_model *m, const struct pi_gguf_
             m->file.map.path, name, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1],
             (unsigned long long)t->ne[2], (unsigned long long)t->ne[3], (unsigned long long)n_cols,
             (unsigned long long)n_rows);
-    if ((unsigned)t->type >= PI_TYPE_COUNT || ref->type[t->type] == NULL)
-        return pi_err_set(
-            err, PI_E_UNSUPPORTED,
-            "%s: tensor '%s' has type %s, which no kernel reads: convert the model with pi-convert --type",
-            m->file.map.path, name, pi_type_name(t->type));
     if ((uintptr_t)t->data % align != 0)
         return pi_err_set(err, PI_E_CORRUPT,
                           "%s: the data of tensor '%s' is not aligned to its %u-byte elements",
                           m->file.map.path, name, (unsigned)align);
-    return PI_OK;
+    return check_type(m, t, name, err);
 }
 
 static enum pi_code load_mat(const struct pi_model *m, const char *name, uint32_t n_rows,
@@ -312,25 +328,24 @@ void pi_model_close(struct pi_model *m)
     memset(m, 0, sizeof(*m));
 }
 
-/* Transposes one matrix in bands of 32 neurons, so that the F32 scratch stays small. scratch: (n_ff) + (32, n_embd) floats. */
+#define BAND \
+    256 /* neurons that a matrix is transposed by: a multiple of every block; keeps the F32 scratch small */
+
+/* scratch: (n_ff) + (BAND, n_embd) floats */
 static void transpose_mat(const struct pi_mat *down, const struct pi_mat *to, uint8_t *data,
                           float *scratch)
 {
     const struct pi_cpu *cpu = pi_cpu_get(PI_ISA_SCALAR);
     float *row = scratch, *band = scratch + down->n_cols;
 
-    for (uint32_t i0 = 0; i0 < to->n_rows; i0 += 32) {
-        uint32_t n = to->n_rows - i0 < 32 ? to->n_rows - i0 : 32;
+    for (uint32_t i0 = 0; i0 < to->n_rows; i0 += BAND) {
+        uint32_t n = to->n_rows - i0 < BAND ? to->n_rows - i0 : BAND;
 
         for (uint32_t r = 0; r < down->n_rows; r++) {
-            /* i0 is a multiple of every block, so a band starts at a block's start */
             uint64_t offset = 0;
-            uint32_t block = pi_type_info(down->type)->block_elems;
-            uint32_t n_read = (n + block - 1) / block * block;
 
-            (void)pi_type_row_bytes(down->type, i0, &offset);
-            cpu->type[down->type]->to_f32((const uint8_t *)pi_mat_row(down, r) + offset, row,
-                                          n_read);
+            (void)pi_type_row_bytes(down->type, i0, &offset); /* bands start and end with blocks */
+            cpu->type[down->type]->to_f32((const uint8_t *)pi_mat_row(down, r) + offset, row, n);
             for (uint32_t i = 0; i < n; i++)
                 band[(size_t)i * to->n_cols + r] = row[i];
         }
@@ -375,7 +390,7 @@ enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out, st
     float *scratch = NULL;
     enum pi_code rc = PI_OK;
 
-    if (!pi_size_mul(32, m->shape.n_embd, &n_scratch) ||
+    if (!pi_size_mul(BAND, m->shape.n_embd, &n_scratch) ||
         !pi_size_add(n_scratch, m->shape.n_ff, &n_scratch))
         PI_FAIL(err, PI_E_RANGE, "size of the transposed down projections overflows");
     PI_ALLOC(scratch, n_scratch, err);

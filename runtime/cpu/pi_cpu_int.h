@@ -116,5 +116,10 @@ void pi_store_bf16(const float *x, void *row_out, uint32_t n);
 void pi_quantise_q8_0(const float *x, void *row_out, uint32_t n);
 void pi_quantise_q4_0(const float *x, void *row_out, uint32_t n);
 void pi_quantise_q4_1(const float *x, void *row_out, uint32_t n);
+void pi_quantise_q5_0(const float *x, void *row_out, uint32_t n);
+void pi_quantise_q5_1(const float *x, void *row_out, uint32_t n);
+void pi_quantise_q4_k(const float *x, void *row_out, uint32_t n);
+void pi_quantise_q5_k(const float *x, void *row_out, uint32_t n);
+void pi_quantise_q6_k(const float *x, void *row_out, uint32_t n);
 
 #endif

@@ -92,3 +92,56 @@ void pi_quantise_q4_1(const float *x, void *row_out, uint32_t n)
         }
     }
 }
+
+/* The halves of 32 values of five bits, and their fifth bits. */
+static void pack_five(const uint8_t *v, uint8_t *qh, uint8_t *q)
+{
+    memset(qh, 0, PI_BLOCK / 8);
+    for (int i = 0; i < PI_BLOCK; i++)
+        qh[i / 8] |= (uint8_t)((v[i] >> 4) << i % 8);
+    for (int i = 0; i < PI_BLOCK / 2; i++)
+        q[i] = (uint8_t)((v[i] & 15) | (v[i + PI_BLOCK / 2] & 15) << 4);
+}
+
+void pi_quantise_q5_0(const float *x, void *row_out, uint32_t n)
+{
+    struct pi_block_q5_0 *b = row_out;
+
+    for (uint32_t k = 0; k < n / PI_BLOCK; k++, x += PI_BLOCK, b++) {
+        float amax = 0.0f, max = 0.0f, id;
+        uint8_t v[PI_BLOCK];
+
+        for (int i = 0; i < PI_BLOCK; i++) {
+            if (fabsf(x[i]) > amax) {
+                amax = fabsf(x[i]);
+                max = x[i];
+            }
+        }
+        b->d = pi_f32_to_f16(has_nan(x) ? NAN : max / -16.0f);
+        id = inverse(max / -16.0f);
+        for (int i = 0; i < PI_BLOCK; i++)
+            v[i] = (uint8_t)whole(x[i] * id + 16.5f, 0, 31);
+        pack_five(v, b->qh, b->q);
+    }
+}
+
+void pi_quantise_q5_1(const float *x, void *row_out, uint32_t n)
+{
+    struct pi_block_q5_1 *b = row_out;
+
+    for (uint32_t k = 0; k < n / PI_BLOCK; k++, x += PI_BLOCK, b++) {
+        float min = x[0], max = x[0], id;
+        uint8_t v[PI_BLOCK];
+
+        for (int i = 1; i < PI_BLOCK; i++) {
+            min = fminf(min, x[i]);
+            max = fmaxf(max, x[i]);
+        }
+        b->d = pi_f32_to_f16(has_nan(x) ? NAN : (max - min) / 31.0f);
+        b->m = pi_f32_to_f16(min);
+        id = inverse((max - min) / 31.0f);
+        for (int i = 0; i < PI_BLOCK; i++)
+            v[i] = (uint8_t)whole((x[i] - min) * id + 0.5f, 0, 31);
+        pack_five(v, b->qh, b->q);
+    }
+}

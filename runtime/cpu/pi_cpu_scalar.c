@@ -1,6 +1,6 @@
 /*
- * The reference kernels, in plain C. A row is unpacked to F32 in chunks of 32 elements; a dot product keeps 8 running sums
- * (element i goes to sum i % 8), which bounds the rounding error as the vector kernels do.
+ * The reference kernels, in plain C. A row is unpacked to F32 in chunks of 32 elements (a block, or a part of a K type's block);
+ * a dot product keeps 8 running sums (element i goes to sum i % 8), which bounds the rounding error as the vector kernels do.
  */
 #include "config.h"
 
@@ -64,6 +64,94 @@ INLINE void unpack_q4_1(const void *row, uint32_t at, uint32_t n, float *out)
     for (uint32_t i = 0; i < PI_BLOCK / 2; i++) {
         out[i] = d * (float)(b->q[i] & 15) + m;
         out[i + PI_BLOCK / 2] = d * (float)(b->q[i] >> 4) + m;
+    }
+}
+
+/* Element i of a block of 5-bit values, whose half is in q. */
+INLINE float five_bits(const uint8_t *qh, uint32_t half, uint32_t i)
+{
+    return (float)(half | (uint32_t)(qh[i / 8] >> i % 8 & 1) << 4);
+}
+
+INLINE void unpack_q5_0(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q5_0 *b = (const struct pi_block_q5_0 *)row + at / PI_BLOCK;
+    float d = pi_widen_f16(b->d);
+
+    (void)n; /* whole blocks */
+    for (uint32_t i = 0; i < PI_BLOCK / 2; i++) {
+        out[i] = d * (five_bits(b->qh, b->q[i] & 15, i) - 16.0f);
+        out[i + PI_BLOCK / 2] = d * (five_bits(b->qh, b->q[i] >> 4, i + PI_BLOCK / 2) - 16.0f);
+    }
+}
+
+INLINE void unpack_q5_1(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q5_1 *b = (const struct pi_block_q5_1 *)row + at / PI_BLOCK;
+    float d = pi_widen_f16(b->d), m = pi_widen_f16(b->m);
+
+    (void)n; /* whole blocks */
+    for (uint32_t i = 0; i < PI_BLOCK / 2; i++) {
+        out[i] = d * five_bits(b->qh, b->q[i] & 15, i) + m;
+        out[i + PI_BLOCK / 2] = d * five_bits(b->qh, b->q[i] >> 4, i + PI_BLOCK / 2) + m;
+    }
+}
+
+/* Scale and min of part j of a Q4_K or Q5_K block. */
+INLINE void scale_min(const uint8_t *s, uint32_t j, uint32_t *scale_out, uint32_t *min_out)
+{
+    if (j < 4) {
+        *scale_out = s[j] & 63;
+        *min_out = s[j + 4] & 63;
+    } else {
+        *scale_out = (s[j + 4] & 15u) | (s[j - 4] >> 6 & 3u) << 4;
+        *min_out = (uint32_t)s[j + 4] >> 4 | (s[j] >> 6 & 3u) << 4;
+    }
+}
+
+INLINE void unpack_q4_k(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q4_k *b = (const struct pi_block_q4_k *)row + at / PI_SUPER;
+    uint32_t j = at % PI_SUPER / PI_BLOCK, scale, min;
+    float d, m;
+
+    (void)n; /* whole parts */
+    scale_min(b->scales, j, &scale, &min);
+    d = pi_widen_f16(b->d) * (float)scale;
+    m = pi_widen_f16(b->dmin) * (float)min;
+    for (uint32_t i = 0; i < PI_BLOCK; i++)
+        out[i] = d * (float)(b->q[j / 2 * PI_BLOCK + i] >> j % 2 * 4 & 15) - m;
+}
+
+INLINE void unpack_q5_k(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q5_k *b = (const struct pi_block_q5_k *)row + at / PI_SUPER;
+    uint32_t j = at % PI_SUPER / PI_BLOCK, scale, min;
+    float d, m;
+
+    (void)n; /* whole parts */
+    scale_min(b->scales, j, &scale, &min);
+    d = pi_widen_f16(b->d) * (float)scale;
+    m = pi_widen_f16(b->dmin) * (float)min;
+    for (uint32_t i = 0; i < PI_BLOCK; i++) {
+        int q = (b->q[j / 2 * PI_BLOCK + i] >> j % 2 * 4 & 15) | (b->qh[i] >> j & 1) << 4;
+
+        out[i] = d * (float)q - m;
+    }
+}
+
+INLINE void unpack_q6_k(const void *row, uint32_t at, uint32_t n, float *out)
+{
+    const struct pi_block_q6_k *b = (const struct pi_block_q6_k *)row + at / PI_SUPER;
+    uint32_t j = at % PI_SUPER / PI_BLOCK, quarter = j % 4;
+    const uint8_t *ql = b->ql + j / 4 * 64 + quarter % 2 * 32, *qh = b->qh + j / 4 * 32;
+    float d = pi_widen_f16(b->d);
+
+    (void)n; /* whole parts */
+    for (uint32_t i = 0; i < PI_BLOCK; i++) {
+        int q = (ql[i] >> quarter / 2 * 4 & 15) | (qh[i] >> 2 * quarter & 3) << 4;
+
+        out[i] = d * (float)b->scale[2 * j + i / 16] * (float)(q - 32);
     }
 }
 
@@ -178,6 +266,11 @@ void pi_store_bf16(const float *x, void *row_out, uint32_t n)
 #define from_f32_q8_0 pi_quantise_q8_0
 #define from_f32_q4_0 pi_quantise_q4_0
 #define from_f32_q4_1 pi_quantise_q4_1
+#define from_f32_q5_0 pi_quantise_q5_0
+#define from_f32_q5_1 pi_quantise_q5_1
+#define from_f32_q4_k NULL
+#define from_f32_q5_k NULL
+#define from_f32_q6_k NULL
 
 KERNELS(f32)
 KERNELS(f16)
@@ -185,6 +278,11 @@ KERNELS(bf16)
 KERNELS(q8_0)
 KERNELS(q4_0)
 KERNELS(q4_1)
+KERNELS(q5_0)
+KERNELS(q5_1)
+KERNELS(q4_k)
+KERNELS(q5_k)
+KERNELS(q6_k)
 
 static float dot_f32(const float *a, const float *b, uint32_t n)
 {
@@ -208,7 +306,12 @@ const struct pi_cpu pi_cpu_scalar = {
              [PI_TYPE_BF16] = &type_bf16,
              [PI_TYPE_Q8_0] = &type_q8_0,
              [PI_TYPE_Q4_0] = &type_q4_0,
-             [PI_TYPE_Q4_1] = &type_q4_1},
+             [PI_TYPE_Q4_1] = &type_q4_1,
+             [PI_TYPE_Q5_0] = &type_q5_0,
+             [PI_TYPE_Q5_1] = &type_q5_1,
+             [PI_TYPE_Q4_K] = &type_q4_k,
+             [PI_TYPE_Q5_K] = &type_q5_k,
+             [PI_TYPE_Q6_K] = &type_q6_k},
     .dot_f32 = dot_f32,
     .axpy_f32 = axpy_f32,
     .sum_squares = sum_squares,
