@@ -13,8 +13,10 @@ libpi_convert_a_SOURCES = \
 	convert/pi_note.c convert/pi_note.h \
 	convert/pi_safetensors.c convert/pi_safetensors.h \
 	convert/pi_selfcheck.c convert/pi_selfcheck.h \
+	convert/pi_source.c convert/pi_source.h \
 	convert/pi_spm_model.c \
 	convert/pi_tok_json.c \
+	convert/pi_torch.c convert/pi_torch.h convert/pi_torch_int.h convert/pi_torch_pickle.c convert/pi_torch_zip.c \
 	convert/pi_vocab.c convert/pi_vocab.h \
 	convert/pi_write_model.c convert/pi_write_model.h \
 	convert/pi_yaml_out.c convert/pi_yaml_out.h

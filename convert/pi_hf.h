@@ -12,7 +12,7 @@
 #include "common/pi_shape.h"
 #include "convert/pi_json.h"
 #include "convert/pi_note.h"
-#include "convert/pi_safetensors.h"
+#include "convert/pi_source.h"
 #include "convert/pi_write_model.h"
 
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 
 #include "common/pi_err.h"
 #include "convert/pi_hf.h"
-#include "convert/pi_safetensors.h"
+#include "convert/pi_source.h"
 
 #include <stdint.h>
 

@@ -12,7 +12,7 @@
 #include "common/pi_pool.h"
 #include "convert/pi_hf.h"
 #include "convert/pi_note.h"
-#include "convert/pi_safetensors.h"
+#include "convert/pi_source.h"
 #include "convert/pi_write_model.h"
 
 struct pi_selfcheck {

@@ -5,6 +5,9 @@ tests_t_hf_forward_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_safetensors
 tests_t_safetensors_SOURCES = tests/t_safetensors.c tests/scratch.h tests/tap.h
 tests_t_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_torch
+tests_t_torch_SOURCES = tests/t_torch.c tests/scratch.h tests/tap.h tests/torch_bytes.h
+tests_t_torch_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_hf_config
 tests_t_hf_config_SOURCES = tests/t_hf_config.c tests/tap.h
 tests_t_hf_config_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
@@ -21,14 +24,19 @@ tests_t_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 pi_cli_tests += tests/cli/convert.sh
 
 # Fuzz targets; see tests/fuzz/fuzz.h.
-pi_unit_tests += tests/t_fuzz_safetensors tests/t_fuzz_hf
+pi_unit_tests += tests/t_fuzz_safetensors tests/t_fuzz_hf tests/t_fuzz_torch
+tests_t_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h tests/tap.h tests/torch_bytes.h
+tests_t_fuzz_torch_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 tests_t_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h tests/tap.h
 tests_t_fuzz_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 tests_t_fuzz_hf_SOURCES          = tests/fuzz/fuzz_hf.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/scratch.h tests/tap.h
 tests_t_fuzz_hf_LDADD            = libpi_convert.a $(PI_RUNTIME_LIBS)
 
 if ENABLE_FUZZERS
-noinst_PROGRAMS += tests/fuzz/fuzz_safetensors tests/fuzz/fuzz_hf
+noinst_PROGRAMS += tests/fuzz/fuzz_safetensors tests/fuzz/fuzz_hf tests/fuzz/fuzz_torch
+tests_fuzz_fuzz_torch_SOURCES = tests/fuzz/fuzz_torch.c tests/fuzz/fuzz.h tests/torch_bytes.h
+tests_fuzz_fuzz_torch_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+tests_fuzz_fuzz_torch_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
 tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c tests/fuzz/fuzz.h
 tests_fuzz_fuzz_safetensors_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined

@@ -112,7 +112,7 @@ static void test_values(const char *dir, const char *path, const char *name)
     uint32_t heads = 0, heads_kv = 0;
     char hf[128];
 
-    PASSES(pi_safetensors_open(dir, &src, &e), e);
+    PASSES(pi_source_open(dir, &src, &e), e);
     PASSES(pi_gguf_open(path, 0, &g, &e), e);
     PASSES(pi_gguf_u32(&g, opt ? "opt.attention.head_count" : "llama.attention.head_count", true,
                        &heads, &e),

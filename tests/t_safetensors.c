@@ -203,31 +203,31 @@ static void test_shards(void)
     static const char absent[] =
         "{\"weight_map\":{\"a\":\"one.safetensors\",\"c\":\"two.safetensors\"}}";
 
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_UNSUPPORTED, "neither model.safetensors nor", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_UNSUPPORTED,
+          "neither model.safetensors nor pytorch_model.bin", e);
     write_shard(dir, "one.safetensors",
                 "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
     scratch_write(index, good, strlen(good));
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_IO, "two.safetensors: shard is missing", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_IO, "two.safetensors: shard is missing", e);
     write_shard(dir, "two.safetensors",
                 "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
-    PASSES(pi_safetensors_open(dir, &src, &e), e);
+    PASSES(pi_source_open(dir, &src, &e), e);
     OK(pi_source_find(&src, "a") != NULL && pi_source_find(&src, "b") != NULL && src.n_maps == 2);
     pi_source_close(&src);
     scratch_write(index, escape, strlen(escape));
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_CORRUPT, "no name of a shard", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_CORRUPT, "no name of a shard", e);
     scratch_write(index, wrong, strlen(wrong));
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_CORRUPT, "is not in", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_CORRUPT, "is not in", e);
     scratch_write(index, absent, strlen(absent));
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_CORRUPT, "tensor c is not in two.safetensors",
-          e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_CORRUPT, "tensor c is not in two.safetensors", e);
     scratch_write(index, "{}", 2);
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_CORRUPT, "no \"weight_map\"", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_CORRUPT, "no \"weight_map\"", e);
     scratch_write(index, good, strlen(good));
     write_shard(dir, "two.safetensors",
                 "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_CORRUPT, "tensor a is also in", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_CORRUPT, "tensor a is also in", e);
     scratch_write(two, "", 0);
-    FAILS(pi_safetensors_open(dir, &src, &e), PI_E_CORRUPT, "0 bytes are no safetensors file", e);
+    FAILS(pi_source_open(dir, &src, &e), PI_E_CORRUPT, "0 bytes are no safetensors file", e);
     free(index);
     free(two);
     scratch_close(dir);

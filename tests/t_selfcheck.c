@@ -36,7 +36,7 @@ static void open_model(const char *name, struct model *m)
         hf_fail(name);
     PASSES(pi_json_load(dir, "config.json", false, &m->config, &e), e);
     PASSES(pi_hf_config_read(&m->config, NULL, NULL, &m->c, &e), e);
-    PASSES(pi_safetensors_open(dir, &m->src, &e), e);
+    PASSES(pi_source_open(dir, &m->src, &e), e);
     PASSES(pi_hf_vocab_load(dir, &m->c, NULL, &m->vocab, &e), e);
 }
 

@@ -1,0 +1,213 @@
+/* Directories of weights: which files they are made of, and their tensors by name. */
+#include "config.h"
+
+#include "convert/pi_source.h"
+#include "common/pi_alloc.h"
+#include "convert/pi_json.h"
+#include "convert/pi_safetensors.h"
+#include "convert/pi_torch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int by_name(const void *pa, const void *pb)
+{
+    const struct pi_src_tensor *a = pa, *b = pb;
+
+    return strcmp(a->name, b->name);
+}
+
+enum pi_code pi_source_sort(struct pi_source *src, struct pi_err *err)
+{
+    if (src->n > 0)
+        qsort(src->t, src->n, sizeof(*src->t), by_name);
+    for (size_t i = 1; i < src->n; i++)
+        if (strcmp(src->t[i - 1].name, src->t[i].name) == 0)
+            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is also in %s", src->t[i].path,
+                              src->t[i].name, src->t[i - 1].path);
+    return PI_OK;
+}
+
+const struct pi_src_tensor *pi_source_find(const struct pi_source *src, const char *name)
+{
+    size_t lo = 0, hi = src->n;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int c = strcmp(src->t[mid].name, name);
+        if (c == 0)
+            return &src->t[mid];
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+static enum pi_code add_file(struct pi_source *src, const char *path, struct pi_err *err)
+{
+    struct pi_map m = {0};
+
+    if (pi_grow_array(&src->maps, &src->cap_maps, src->n_maps + 1, sizeof(*src->maps), err) !=
+        PI_OK)
+        return PI_E_NOMEM;
+    enum pi_code rc = pi_map_open(path, &m, err);
+    if (rc != PI_OK)
+        return rc;
+    src->maps[src->n_maps++] = m;
+    if (pi_torch_is(m.data, m.size))
+        return pi_torch_parse(m.data, m.size, m.path, src, err);
+    return pi_safetensors_parse(m.data, m.size, m.path, src, err);
+}
+
+static enum pi_code add_shard(struct pi_source *src, const char *dir, const char *file,
+                              const char *index, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char *path = NULL;
+
+    if (*file == '\0' || strchr(file, '/') != NULL)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no name of a shard in the same folder",
+                          index, file);
+    path = pi_asprintf(err, "%s/%s", dir, file);
+    if (path == NULL)
+        return PI_E_NOMEM;
+    if (!pi_json_exists(dir, file))
+        PI_FAIL(err, PI_E_IO, "%s: shard is missing (named by %s)", path, index);
+    PI_TRY(add_file(src, path, err));
+out:
+    free(path);
+    return rc;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* Every tensor of the index lies in the shard that it names. */
+static enum pi_code check_index(const struct pi_source *src, const json_t *map, const char *index,
+                                struct pi_err *err)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)map, name, v)
+    {
+        const struct pi_src_tensor *t = pi_source_find(src, name);
+        char want[1088];
+
+        (void)snprintf(want, sizeof(want), "/%.1024s", json_string_value(v));
+        if (t == NULL || !ends_with(t->path, want))
+            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %.200s is not in %.200s", index, name,
+                              json_string_value(v));
+    }
+    return PI_OK;
+}
+
+static int by_text(const void *pa, const void *pb)
+{
+    return strcmp(*(const char *const *)pa, *(const char *const *)pb);
+}
+
+/* The shards that an index names, in the order of their names. */
+static enum pi_code open_sharded(const char *dir, const char *index, struct pi_source *src,
+                                 struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_json j = {0};
+    json_t *map, *v;
+    const char *name, **files = NULL;
+    size_t n = 0;
+
+    PI_TRY(pi_json_load(dir, index, false, &j, err));
+    map = json_object_get(j.root, "weight_map");
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        PI_FAIL(err, PI_E_CORRUPT, "%s: no \"weight_map\"", j.path);
+    PI_ALLOC(files, json_object_size(map), err);
+    json_object_foreach(map, name, v)
+    {
+        if (!json_is_string(v))
+            PI_FAIL(err, PI_E_CORRUPT, "%s: tensor %.200s has no shard", j.path, name);
+        files[n++] = json_string_value(v);
+    }
+    qsort(files, n, sizeof(*files), by_text);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(files[i - 1], files[i]) != 0)
+            PI_TRY(add_shard(src, dir, files[i], j.path, err));
+    PI_TRY(pi_source_sort(src, err));
+    PI_TRY(check_index(src, map, j.path, err));
+out:
+    free(files);
+    pi_json_free(&j);
+    return rc;
+}
+
+/* What a directory of weights is told by, the better format first. */
+static const struct {
+    const char *name;
+    bool index;
+} kinds[] = {
+    {"model.safetensors", false},
+    {"model.safetensors.index.json", true},
+    {"pytorch_model.bin", false},
+    {"pytorch_model.bin.index.json", true},
+};
+
+static enum pi_code open_directory(const char *dir, struct pi_source *src, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    size_t kind = 0;
+    char *file = NULL;
+
+    while (kind < sizeof(kinds) / sizeof(kinds[0]) && !pi_json_exists(dir, kinds[kind].name))
+        kind++;
+    if (kind == sizeof(kinds) / sizeof(kinds[0]))
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: neither model.safetensors nor pytorch_model.bin in it, nor an index of either",
+                dir);
+    if (kinds[kind].index)
+        return open_sharded(dir, kinds[kind].name, src, err);
+    file = pi_asprintf(err, "%s/%s", dir, kinds[kind].name);
+    if (file == NULL)
+        return PI_E_NOMEM;
+    PI_TRY(add_file(src, file, err));
+    PI_TRY(pi_source_sort(src, err));
+out:
+    free(file);
+    return rc;
+}
+
+enum pi_code pi_source_open(const char *path, struct pi_source *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_source src = {0};
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        PI_TRY(add_file(&src, path, err));
+        PI_TRY(pi_source_sort(&src, err));
+    } else {
+        PI_TRY(open_directory(path, &src, err));
+    }
+    *out = src;
+    src = (struct pi_source){0};
+out:
+    pi_source_close(&src);
+    return rc;
+}
+
+void pi_source_close(struct pi_source *src)
+{
+    for (size_t i = 0; i < src->n; i++)
+        free(src->t[i].name);
+    for (size_t i = 0; i < src->n_maps; i++)
+        pi_map_close(&src->maps[i]);
+    free(src->t);
+    free(src->maps);
+    *src = (struct pi_source){0};
+}

@@ -1,0 +1,163 @@
+/* Checkpoints: what the zip file holds and which of the pickle's dictionaries are the weights. */
+#include "config.h"
+
+#include "convert/pi_torch.h"
+#include "common/pi_alloc.h"
+#include "convert/pi_torch_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#define MAX_PICKLE ((uint64_t)16 << 20) /* bytes: that of a 70B model has 100 KB */
+
+static bool has_tensors(const struct pi_pickle *vm, uint64_t dict)
+{
+    for (size_t i = 0; i < vm->n_entries; i++)
+        if (vm->entries[i].dict == dict && vm->entries[i].value.kind == PI_PICKLE_TENSOR)
+            return true;
+    return false;
+}
+
+/* The dictionary whose entries are the tensors. */
+static uint64_t weights_of(const struct pi_pickle *vm, uint64_t top)
+{
+    static const char *const names[] = {"state_dict", "model_state_dict", "model", "module"};
+
+    if (has_tensors(vm, top))
+        return top;
+    for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
+        const struct pi_pickle_entry *found = NULL;
+
+        for (size_t i = 0; i < vm->n_entries; i++)
+            if (vm->entries[i].dict == top && vm->entries[i].value.kind == PI_PICKLE_DICT &&
+                pi_pickle_is_string(&vm->entries[i].key, names[k]))
+                found = &vm->entries[i];
+        if (found != NULL && has_tensors(vm, found->value.i))
+            return found->value.i;
+    }
+    return top;
+}
+
+static enum pi_code add_tensor(const struct pi_pickle *vm, const struct pi_pickle_entry *e,
+                               struct pi_source *src)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_torch_tensor *t = &vm->tensors[e->value.i];
+    const struct pi_torch_dtype *type = &pi_torch_dtypes[t->dtype];
+    struct pi_src_tensor *s;
+
+    if (e->key.kind != PI_PICKLE_STRING || e->key.n == 0 || e->key.n > 1024 ||
+        memchr(e->key.text, '\0', e->key.n) != NULL)
+        PI_FAIL(vm->err, PI_E_CORRUPT, "%s: a tensor without a name", vm->path);
+    if (t->is_view)
+        PI_FAIL(vm->err, PI_E_UNSUPPORTED,
+                "%s: tensor %.*s is a view with strides of its own: save a .contiguous() copy",
+                vm->path, (int)e->key.n, e->key.text);
+    PI_TRY(pi_grow_array(&src->t, &src->cap, src->n + 1, sizeof(*src->t), vm->err));
+    s = &src->t[src->n];
+    *s = (struct pi_src_tensor){.name = pi_strndup(e->key.text, e->key.n, vm->err),
+                                .path = vm->path,
+                                .dtype = type->dtype,
+                                .readable = type->readable,
+                                .type = type->type,
+                                .n_dims = t->n_dims,
+                                .data = t->data,
+                                .bytes = t->bytes};
+    memcpy(s->dim, t->dim, sizeof(s->dim));
+    if (s->name == NULL)
+        return PI_E_NOMEM;
+    src->n++;
+out:
+    return rc;
+}
+
+/* data.pkl, whatever the folder is called that all entries lie in; and what the file says about itself. */
+static enum pi_code find_pickle(struct pi_pickle *vm)
+{
+    static const char pkl[] = "data.pkl", order[] = "byteorder";
+    const struct pi_zip_entry *found = NULL, *e;
+    char name[512];
+    int n;
+
+    for (size_t i = 0; i < vm->zip->n; i++) {
+        e = &vm->zip->e[i];
+        if (e->n_name < strlen(pkl) ||
+            memcmp(e->name + e->n_name - strlen(pkl), pkl, strlen(pkl)) != 0 ||
+            (e->n_name > strlen(pkl) && e->name[e->n_name - strlen(pkl) - 1] != '/'))
+            continue;
+        if (found == NULL || e->n_name < found->n_name)
+            found = e;
+    }
+    if (found == NULL)
+        return pi_err_set(vm->err, PI_E_UNSUPPORTED,
+                          "%s: a zip file without data.pkl: not what torch.save() writes",
+                          vm->path);
+    if (found->bytes > MAX_PICKLE)
+        return pi_err_set(vm->err, PI_E_UNSUPPORTED, "%s: data.pkl of %llu bytes, at most %llu",
+                          vm->path, (unsigned long long)found->bytes,
+                          (unsigned long long)MAX_PICKLE);
+    if (crc32(0, found->data, (uInt)found->bytes) != found->crc)
+        return pi_err_set(vm->err, PI_E_CORRUPT,
+                          "%s: data.pkl has another CRC-32 than the file says", vm->path);
+    vm->begin = vm->at = found->data;
+    vm->end = found->data + found->bytes;
+    vm->root = found->name;
+    vm->n_root = found->n_name - strlen(pkl);
+    n = snprintf(name, sizeof(name), "%.*s%s", (int)vm->n_root, vm->root, order);
+    e = n > 0 && (size_t)n < sizeof(name) ? pi_zip_find(vm->zip, name, (size_t)n) : NULL;
+    if (e != NULL && (e->bytes != 6 || memcmp(e->data, "little", 6) != 0))
+        return pi_err_set(vm->err, PI_E_UNSUPPORTED, "%s: written on a big-endian machine",
+                          vm->path);
+    return PI_OK;
+}
+
+/* A pickle of the number that files before 1.6 begin with. */
+static bool is_old(const uint8_t *data, size_t size)
+{
+    static const uint8_t magic[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46};
+
+    return size >= sizeof(magic) && memcmp(data, magic, sizeof(magic)) == 0;
+}
+
+bool pi_torch_is(const uint8_t *data, size_t size)
+{
+    return is_old(data, size) || (size >= 4 && memcmp(data, "PK\3\4", 4) == 0);
+}
+
+enum pi_code pi_torch_parse(const uint8_t *data, size_t size, const char *path,
+                            struct pi_source *src, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_err local;
+    struct pi_zip zip = {0};
+    struct pi_pickle vm = {.path = path, .err = err != NULL ? err : &local, .zip = &zip};
+    struct pi_pickle_value top;
+    uint64_t dict;
+
+    if (is_old(data, size))
+        PI_FAIL(vm.err, PI_E_UNSUPPORTED,
+                "%s: a PyTorch file of the form before 1.6, which is no zip file: load it with "
+                "torch and save it again",
+                path);
+    PI_TRY(pi_zip_open(data, size, path, &zip, vm.err));
+    PI_TRY(find_pickle(&vm));
+    PI_TRY(pi_pickle_run(&vm, &top));
+    if (top.kind != PI_PICKLE_DICT)
+        PI_FAIL(vm.err, PI_E_UNSUPPORTED, "%s: holds something else than a dictionary of tensors",
+                path);
+    dict = weights_of(&vm, top.i);
+    for (size_t i = 0; i < vm.n_entries; i++)
+        if (vm.entries[i].dict == dict && vm.entries[i].value.kind == PI_PICKLE_TENSOR)
+            PI_TRY(add_tensor(&vm, &vm.entries[i], src));
+out:
+    free(vm.stack.v);
+    free(vm.arena.v);
+    free(vm.memo.v);
+    free(vm.entries);
+    free(vm.tensors);
+    free(vm.storages);
+    pi_zip_close(&zip);
+    return rc;
+}
