@@ -17,7 +17,8 @@ parser.add_argument("--steps", type=int, default=48)
 parser.add_argument("--threads", type=int, default=2)
 a = parser.parse_args()
 
-ll.llama_log_set(ll.llama_log_callback(lambda level, text, data: None), ctypes.c_void_p(0))
+quiet = ll.llama_log_callback(lambda level, text, data: None)  # kept: the library calls it later
+ll.llama_log_set(quiet, ctypes.c_void_p(0))
 ll.llama_backend_init()
 mp = ll.llama_model_default_params()
 mp.n_gpu_layers = 0
