@@ -3,7 +3,7 @@
  *
  *   bench_cpu [MEGABYTES [COLUMNS [THREADS [ISA]]]]      (256, 4096, usable cores, all)
  *
- * Best of several runs. dot: all rows; ids, axpy: one row in three, as a sparse step reads; GB/s of weights read.
+ * Best of several runs. dot: all rows; ids, axpy: one row in three, as a sparse step reads; q8: with quantised activations; GB/s of weights read.
  */
 #include "config.h"
 
@@ -27,6 +27,7 @@ struct job {
     size_t stride;
     uint32_t n, n_rows, n_ids;
     float *x, *y, *out;
+    struct pi_q8 *q8;
     uint64_t sum[64];
 };
 
@@ -95,6 +96,24 @@ static void dot_ids(void *ctx, uint32_t thread, uint32_t n_threads)
     j->k->dot_ids(j->data, j->stride, j->ids + b, e - b, j->x, j->n, j->out + b);
 }
 
+static void dot_rows_q8(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct job *j = ctx;
+    uint32_t b = (uint32_t)share(j->n_rows, thread, n_threads),
+             e = (uint32_t)share(j->n_rows, thread + 1, n_threads);
+
+    j->k->dot_rows_q8(j->data + b * j->stride, j->stride, e - b, j->q8, j->n, j->out + b);
+}
+
+static void dot_ids_q8(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct job *j = ctx;
+    uint32_t b = (uint32_t)share(j->n_ids, thread, n_threads),
+             e = (uint32_t)share(j->n_ids, thread + 1, n_threads);
+
+    j->k->dot_ids_q8(j->data, j->stride, j->ids + b, e - b, j->q8, j->n, j->out + b);
+}
+
 /* A range of columns for each thread. */
 static void axpy_ids(void *ctx, uint32_t thread, uint32_t n_threads)
 {
@@ -140,9 +159,14 @@ static void bench_type(struct pi_pool *pool, const struct pi_cpu *cpu, enum pi_t
         for (uint32_t i = 0; i < n; i++)
             j->k->from_f32(j->x, (void *)(uintptr_t)(j->data + (r + i) * j->stride), j->n);
     }
-    printf("%-6s %-5s %7u %9.1f %9.1f %9.1f %9.1f\n", pi_isa_name(cpu->isa), pi_type_name(type),
+    printf("%-6s %-5s %7u %9.1f %9.1f %9.1f %9.1f", pi_isa_name(cpu->isa), pi_type_name(type),
            pi_pool_size(pool), all / best(pool, read_words, j), all / best(pool, dot_rows, j),
            some / best(pool, dot_ids, j), some / best(pool, axpy_ids, j));
+    if (j->k->dot_rows_q8 != NULL) {
+        cpu->quantise_q8(j->x, j->q8, j->n);
+        printf(" %9.1f %9.1f", all / best(pool, dot_rows_q8, j), some / best(pool, dot_ids_q8, j));
+    }
+    printf("\n");
     (void)fflush(stdout);
 }
 
@@ -224,6 +248,7 @@ int main(int argc, char **argv)
     j.words = (const uint64_t *)data;
     j.x = need(pi_calloc_aligned(j.n, sizeof(float), &e), &e);
     j.y = need(pi_calloc_aligned(j.n, sizeof(float), &e), &e);
+    j.q8 = need(pi_calloc_aligned(j.n / 32 + 1, sizeof(*j.q8), &e), &e);
     j.out = need(pi_calloc_aligned(bytes / j.n * 2 + 64, sizeof(float), &e), &e);
     j.ids = ids = need(pi_calloc_aligned(bytes / j.n * 2 + 64, sizeof(*ids), &e), &e);
     for (uint32_t i = 0; i < j.n; i++)
@@ -231,8 +256,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < bytes / j.n * 2; i++)
         ids[i] = (uint32_t)(3 * i + (i * 7 + i / 5) % 3);
     check(pi_blas_init(&e), &e);
-    printf("isa    type  threads  read GB/s  dot GB/s  ids GB/s axpy GB/s   (%zu MB, %u columns)\n",
-           bytes >> 20, j.n);
+    printf(
+        "isa    type  threads  read GB/s  dot GB/s  ids GB/s axpy GB/s   q8 dot    q8 ids   (%zu MB, %u columns)\n",
+        bytes >> 20, j.n);
     for (uint32_t threads = 1; threads <= max_threads; threads *= 2) {
         struct pi_pool *pool = NULL;
 
@@ -258,6 +284,7 @@ int main(int argc, char **argv)
     free(j.x);
     free(j.y);
     free(j.out);
+    free(j.q8);
     free(ids);
     return 0;
 }

@@ -6,7 +6,9 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_ops.c \
 	runtime/cpu/pi_cpu_quant.c \
 	runtime/cpu/pi_cpu_simd.h runtime/cpu/pi_cpu_simd_many.h \
+	runtime/cpu/pi_cpu_simd_q8.h \
 	runtime/cpu/pi_cpu_scalar.c \
+	runtime/cpu/pi_cpu_scalar_q8.c \
 	runtime/cpu/pi_cpu_avx2.c \
 	runtime/cpu/pi_cpu_avx512.c \
 	runtime/pi_blas.c runtime/pi_blas.h \

@@ -10,3 +10,7 @@ tests_t_blas_LDADD   = $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_cpu
 tests_t_cpu_SOURCES = tests/t_cpu.c tests/tap.h
 tests_t_cpu_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_cpu_q8
+tests_t_cpu_q8_SOURCES = tests/t_cpu_q8.c tests/tap.h
+tests_t_cpu_q8_LDADD   = $(PI_RUNTIME_LIBS)

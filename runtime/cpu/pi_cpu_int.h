@@ -122,4 +122,32 @@ void pi_quantise_q4_k(const float *x, void *row_out, uint32_t n);
 void pi_quantise_q5_k(const float *x, void *row_out, uint32_t n);
 void pi_quantise_q6_k(const float *x, void *row_out, uint32_t n);
 
+/* Activations (pi_cpu.h). pi_q8_scale: d of a block whose largest magnitude has these bits. */
+float pi_q8_scale(uint32_t max_bits);
+void pi_quantise_act_q8(const float *x, struct pi_q8 *out, uint32_t n);
+
+/* Kernels for quantised activations in a type's entry of a table, by the prefix of their names. */
+#define PI_Q8_ENTRIES(prefix, T)                                                  \
+    .dot_rows_q8 = prefix##dot_rows_q8_##T, .dot_ids_q8 = prefix##dot_ids_q8_##T, \
+    .dot_many_q8 = prefix##dot_many_q8_##T
+#define PI_Q8_NONE .dot_rows_q8 = NULL
+
+/* The reference ones (pi_cpu_scalar_q8.c). */
+#define PI_SCALAR_Q8(T)                                                                           \
+    void pi_scalar_dot_rows_q8_##T(const void *rows, size_t stride, uint32_t n_rows,              \
+                                   const struct pi_q8 *x, uint32_t n, float *out);                \
+    void pi_scalar_dot_ids_q8_##T(const void *base, size_t stride, const uint32_t *ids,           \
+                                  uint32_t n_ids, const struct pi_q8 *x, uint32_t n, float *out); \
+    void pi_scalar_dot_many_q8_##T(const void *base, size_t stride, const uint32_t *ids,          \
+                                   uint32_t n_ids, uint32_t n_next, const struct pi_q8 *const *x, \
+                                   uint32_t n_x, uint32_t n, float *out);
+PI_SCALAR_Q8(q8_0)
+PI_SCALAR_Q8(q4_0)
+PI_SCALAR_Q8(q4_1)
+PI_SCALAR_Q8(q5_0)
+PI_SCALAR_Q8(q5_1)
+PI_SCALAR_Q8(q4_k)
+PI_SCALAR_Q8(q5_k)
+PI_SCALAR_Q8(q6_k)
+
 #endif

@@ -242,7 +242,8 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
                                                 .dot_many = dot_many_##T,                          \
                                                 .axpy_many = axpy_many_##T,                        \
                                                 .to_f32 = to_f32_##T,                              \
-                                                .from_f32 = from_f32_##T};
+                                                .from_f32 = from_f32_##T,                          \
+                                                Q8_OF_##T};
 
 void pi_store_f32(const float *x, void *row_out, uint32_t n)
 {
@@ -271,6 +272,13 @@ void pi_store_bf16(const float *x, void *row_out, uint32_t n)
 #define from_f32_q4_k NULL
 #define from_f32_q5_k NULL
 #define from_f32_q6_k NULL
+
+#define Q8_OF_f32  PI_Q8_NONE
+#define Q8_OF_f16  PI_Q8_NONE
+#define Q8_OF_bf16 PI_Q8_NONE
+#define Q8_OF_q8_0 PI_Q8_ENTRIES(pi_scalar_, q8_0)
+#define Q8_OF_q4_0 PI_Q8_ENTRIES(pi_scalar_, q4_0)
+#define Q8_OF_q4_1 PI_Q8_ENTRIES(pi_scalar_, q4_1)
 
 KERNELS(f32)
 KERNELS(f16)
@@ -315,4 +323,5 @@ const struct pi_cpu pi_cpu_scalar = {
     .dot_f32 = dot_f32,
     .axpy_f32 = axpy_f32,
     .sum_squares = sum_squares,
+    .quantise_q8 = pi_quantise_act_q8,
 };

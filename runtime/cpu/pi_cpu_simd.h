@@ -307,6 +307,7 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
         .axpy_many = axpy_many_##T,                                                               \
         .to_f32 = to_f32_##T,                                                                     \
         .from_f32 = from_f32_##T,                                                                 \
+        Q8_OF_##T,                                                                                \
     };
 
 #define DOT_F32(...)    dot_plain(load_f32, part_f32, __VA_ARGS__)
@@ -349,6 +350,7 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
 #define from_f32_q4_1 pi_quantise_q4_1
 
 #include "runtime/cpu/pi_cpu_simd_many.h"
+#include "runtime/cpu/pi_cpu_simd_q8.h"
 
 KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32)
 KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16)
@@ -383,7 +385,8 @@ static TARGET float sum_squares(const float *x, uint32_t n)
         .isa = (isa_), .type = {[PI_TYPE_F32] = &type_f32,   [PI_TYPE_F16] = &type_f16,    \
                                 [PI_TYPE_BF16] = &type_bf16, [PI_TYPE_Q8_0] = &type_q8_0,  \
                                 [PI_TYPE_Q4_0] = &type_q4_0, [PI_TYPE_Q4_1] = &type_q4_1}, \
-        .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares               \
+        .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares,              \
+        .quantise_q8 = quantise_q8                                                         \
     }
 
 #endif
