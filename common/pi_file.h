@@ -49,6 +49,13 @@ struct pi_out; /* an output file under construction; owned by who opened it */
 /* Finds out before hours of work whether an output could be opened: PI_E_IO, PI_E_NOSPACE. */
 enum pi_code pi_out_probe(const char *path, struct pi_err *err) PI_MUST_CHECK;
 
+/* Bytes that a new file at path may have: what its file system has free for this user, and what the limit on file sizes allows (ulimit -f).
+ * UINT64_MAX where neither is known. An output replaces an older one only when it is complete, so both take room meanwhile.
+ * PI_E_IO, PI_E_NOMEM. */
+enum pi_code pi_out_room(const char *path, uint64_t *bytes_out, struct pi_err *err) PI_MUST_CHECK;
+/* PI_E_NOSPACE where a file of that many bytes will not fit, with both figures. */
+enum pi_code pi_out_check_room(const char *path, uint64_t bytes, struct pi_err *err) PI_MUST_CHECK;
+
 enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Appends n bytes. PI_E_NOSPACE on a full disk, PI_E_IO otherwise. */

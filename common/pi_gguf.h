@@ -143,6 +143,7 @@ float pi_gguf_elem_f32(const struct pi_gguf_kv *kv, uint64_t i);
  * Keys are written in byte order, whatever the order of the calls. */
 struct pi_gguf_writer;
 
+/* path NULL: no file, only pi_gguf_size() and abort may follow the tensors. */
 enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_out,
                                    struct pi_err *err) PI_MUST_CHECK;
 /* Setting a key twice is PI_E_CORRUPT in no case: the later value replaces the earlier one. */
@@ -167,6 +168,9 @@ enum pi_code pi_gguf_set_copy(struct pi_gguf_writer *w, const struct pi_gguf_kv 
 enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum pi_type type,
                                 const uint64_t *ne, uint32_t n_dims,
                                 struct pi_err *err) PI_MUST_CHECK;
+/* The size that the file will have; no key and no tensor may be added afterwards. Before or after begin. */
+enum pi_code pi_gguf_size(struct pi_gguf_writer *w, uint64_t *bytes_out,
+                          struct pi_err *err) PI_MUST_CHECK;
 enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 /* Appends n bytes to the current tensor; when it is full the next one starts. */
 enum pi_code pi_gguf_append(struct pi_gguf_writer *w, const void *data, size_t n,

@@ -41,6 +41,7 @@ struct pi_gguf_writer {
     size_t n_tensors, cap_tensors;
     struct bytes header;          /* kept until commit, which fills in the CRCs */
     size_t crc_at, header_crc_at; /* where they stand in the header */
+    bool laid_out;                /* the header is built: no more keys and tensors */
     bool begun;
     bool open_all; /* data comes by pi_gguf_put() */
     uint64_t data_offset;
@@ -95,12 +96,13 @@ enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_o
     struct pi_gguf_writer *w = NULL;
 
     PI_ALLOC(w, 1, err);
-    w->path = pi_strndup(path, strlen(path), err);
+    w->path = path != NULL ? pi_strndup(path, strlen(path), err) : pi_strndup("output", 6, err);
     if (w->path == NULL) {
         rc = PI_E_NOMEM;
         goto out;
     }
-    PI_TRY(pi_out_open(path, &w->out, err));
+    if (path != NULL)
+        PI_TRY(pi_out_open(path, &w->out, err));
     *w_out = w;
     w = NULL;
 out:
@@ -117,7 +119,7 @@ static enum pi_code new_entry(struct pi_gguf_writer *w, const char *key, size_t 
     enum pi_code rc = PI_OK;
     struct entry *e;
 
-    if (w->begun)
+    if (w->laid_out)
         return misused(w, "a key was set after the header was written", err);
     if (n == 0 || n > PI_GGUF_MAX_KEY)
         return pi_err_set(err, PI_E_RANGE, "%s: a key of %zu bytes", w->path, n);
@@ -259,7 +261,7 @@ enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum
     uint64_t bytes = 0, end = 0;
     enum pi_code rc;
 
-    if (w->begun)
+    if (w->laid_out)
         return misused(w, "a tensor was added after the header was written", err);
     if (n_dims == 0 || n_dims > PI_GGUF_MAX_DIMS || !pi_type_row_bytes(type, ne[0], &bytes))
         return pi_err_set(err, PI_E_RANGE,
@@ -412,16 +414,55 @@ static enum pi_code pad_out(struct pi_gguf_writer *w, struct pi_err *err)
     return pi_out_write(w->out, zeros, n, err);
 }
 
-enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err)
+static enum pi_code lay_out(struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
-    if (w->begun)
-        return misused(w, "the header was begun twice", err);
+    if (w->laid_out)
+        return PI_OK;
     PI_TRY(check_names(w, err));
     PI_TRY(pi_gguf_set_u32(w, "general.alignment", PI_GGUF_ALIGNMENT, err));
     PI_TRY(add_crc_keys(w, err));
     PI_TRY(build_header(w, err));
+    w->laid_out = true;
+out:
+    return rc;
+}
+
+/* Where the data ends, counted from where it starts; false on overflow. */
+static bool data_end(const struct pi_gguf_writer *w, uint64_t *out)
+{
+    uint64_t end = 0;
+
+    if (w->n_tensors > 0) {
+        const struct out_tensor *last = &w->tensors[w->n_tensors - 1];
+
+        end = last->offset + last->bytes; /* checked when it was added */
+    }
+    return pi_size_pad(end, PI_GGUF_ALIGNMENT, out);
+}
+
+enum pi_code pi_gguf_size(struct pi_gguf_writer *w, uint64_t *bytes_out, struct pi_err *err)
+{
+    enum pi_code rc = lay_out(w, err);
+    uint64_t head = 0, data = 0, all = 0;
+
+    if (rc != PI_OK)
+        return rc;
+    if (!pi_size_pad(w->header.n, PI_GGUF_ALIGNMENT, &head) || !data_end(w, &data) ||
+        !pi_size_add(head, data, &all))
+        return pi_err_set(err, PI_E_RANGE, "%s: the file would pass 2^63 bytes", w->path);
+    *bytes_out = all;
+    return PI_OK;
+}
+
+enum pi_code pi_gguf_begin(struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    if (w->begun || w->out == NULL)
+        return misused(w, "the header was begun twice, or without a file", err);
+    PI_TRY(lay_out(w, err));
     PI_TRY(pi_out_write(w->out, w->header.p, w->header.n, err));
     PI_TRY(pad_out(w, err));
     w->data_offset = pi_out_size(w->out);
@@ -472,12 +513,7 @@ enum pi_code pi_gguf_open_all(struct pi_gguf_writer *w, struct pi_err *err)
 
     if (!w->begun || w->open_all || w->current > 0 || w->filled > 0)
         return misused(w, "opened for pieces at the wrong time", err);
-    if (w->n_tensors > 0) {
-        const struct out_tensor *last = &w->tensors[w->n_tensors - 1];
-
-        end = last->offset + last->bytes; /* checked when it was added */
-    }
-    if (!pi_size_pad(end, PI_GGUF_ALIGNMENT, &end) || !pi_size_add(end, w->data_offset, &end))
+    if (!data_end(w, &end) || !pi_size_add(end, w->data_offset, &end))
         return pi_err_set(err, PI_E_RANGE, "%s: the file would pass 2^63 bytes", w->path);
     PI_TRY(pi_out_extend(w->out, end, err));
     w->open_all = true;

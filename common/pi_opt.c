@@ -118,6 +118,17 @@ static enum pi_code set_choice(const struct pi_opt *o, const char *value, struct
     return pi_err_set(err, PI_E_USAGE, "--%s %s: must be one of %s", o->name, value, o->arg);
 }
 
+static enum pi_code add_each(const struct pi_opt *o, const char *value, struct pi_err *err)
+{
+    struct pi_opt_each *e = o->dest;
+
+    if (e->n == PI_OPT_EACH_MAX)
+        return pi_err_set(err, PI_E_USAGE, "--%s occurs more than %d times", o->name,
+                          PI_OPT_EACH_MAX);
+    e->v[e->n++] = value;
+    return PI_OK;
+}
+
 static enum pi_code set_value(const struct pi_opt *o, const char *value, struct pi_err *err)
 {
     switch (o->kind) {
@@ -137,6 +148,8 @@ static enum pi_code set_value(const struct pi_opt *o, const char *value, struct 
     }
     case PI_OPT_ENUM:
         return set_choice(o, value, err);
+    case PI_OPT_EACH:
+        return add_each(o, value, err);
     case PI_OPT_FLAG:
     case PI_OPT_LIST:
         break;

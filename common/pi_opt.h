@@ -22,11 +22,19 @@ enum pi_opt_kind {
     PI_OPT_F32,    /* float * */
     PI_OPT_BYTES,  /* uint64_t *: "8G", pi_parse_bytes() */
     PI_OPT_ENUM,   /* int *: index into choices "a|b|c" */
-    PI_OPT_LIST    /* struct pi_opt_list *: takes all following words that do not start with '-' */
+    PI_OPT_LIST,   /* struct pi_opt_list *: takes all following words that do not start with '-' */
+    PI_OPT_EACH    /* struct pi_opt_each *: one value each time the option occurs */
 };
 
 struct pi_opt_list {
     char **v; /* points into argv */
+    size_t n;
+};
+
+#define PI_OPT_EACH_MAX 64
+
+struct pi_opt_each {
+    const char *v[PI_OPT_EACH_MAX]; /* borrowed from argv */
     size_t n;
 };
 

@@ -1,7 +1,9 @@
 # libpi_convert.a: readers of other formats, quantisation of files; pi-convert.
 noinst_LIBRARIES += libpi_convert.a
 libpi_convert_a_SOURCES = \
+	convert/pi_choose_types.c \
 	convert/pi_convert.c convert/pi_convert.h \
+	convert/pi_convert_report.c convert/pi_convert_report.h \
 	convert/pi_dump.c convert/pi_dump.h \
 	convert/pi_gguf_import.c convert/pi_gguf_import.h \
 	convert/pi_hf.c convert/pi_hf.h \
@@ -11,6 +13,7 @@ libpi_convert_a_SOURCES = \
 	convert/pi_hf_vocab.c convert/pi_hf_vocab.h \
 	convert/pi_json.c convert/pi_json.h \
 	convert/pi_note.c convert/pi_note.h \
+	convert/pi_recipe.c convert/pi_recipe.h \
 	convert/pi_safetensors.c convert/pi_safetensors.h \
 	convert/pi_selfcheck.c convert/pi_selfcheck.h \
 	convert/pi_source.c convert/pi_source.h \

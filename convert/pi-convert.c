@@ -11,13 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    TYPE_F16 = 1
-}; /* in "f32|f16|..." below */
-
-static const enum pi_type types[] = {PI_TYPE_F32, PI_TYPE_F16, PI_TYPE_BF16, PI_TYPE_Q8_0,
-                                     PI_TYPE_Q4_0};
-
 struct listener {
     const struct pi_program *prog;
     const struct pi_common_opts *common;
@@ -33,12 +26,14 @@ static void say(void *ctx, const char *line)
 /* What the command line says. */
 struct args {
     struct pi_convert_options o;
-    int type; /* index into types */
+    const char *type;
+    struct pi_opt_each keep;
+    struct pi_keep keeps[PI_OPT_EACH_MAX];
     uint32_t n_threads;
     bool no_check, dump;
 };
 
-#define N_OPTIONS 7
+#define N_OPTIONS 10
 
 static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
 {
@@ -50,12 +45,29 @@ static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
          .arg = "FILE",
          .help = "the GGUF file to write"},
         {.name = "type",
-         .kind = PI_OPT_ENUM,
+         .kind = PI_OPT_STRING,
          .dest = &a->type,
          .given = &a->o.type_given,
-         .arg = "f32|f16|bf16|q8_0|q4_0",
+         .arg = "TYPE",
          .help =
-             "type of the weights; default f16, but quantised\nweights of a GGUF source keep theirs"},
+             "f32, f16, bf16, q8_0, q6_k, q5_k, q5_1, q5_0, q4_k,\nq4_1, q4_0 for all matrices, or a mix: q5_k_m, q5_k_s,\n"
+             "q4_k_m, q4_k_s; default f16, but quantised weights\nof a GGUF source keep theirs"},
+        {.name = "keep",
+         .kind = PI_OPT_EACH,
+         .dest = &a->keep,
+         .arg = "PATTERN=TYPE",
+         .help =
+             "matrices whose name fits the pattern (as a shell's:\n*, ?, [...]) get this type; may be repeated, the first\n"
+             "that fits wins"},
+        {.name = "list",
+         .kind = PI_OPT_FLAG,
+         .dest = &a->o.list,
+         .help =
+             "print what would be written, tensor by tensor, and\nthe disk and memory it takes; write nothing"},
+        {.name = "json",
+         .kind = PI_OPT_FLAG,
+         .dest = &a->o.json,
+         .help = "print one JSON object on what was written, or with\n--list would be"},
         {.name = "hidden-act",
          .kind = PI_OPT_STRING,
          .dest = &a->o.hidden_act,
@@ -88,12 +100,36 @@ static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
     memcpy(t, rows, sizeof(rows));
 }
 
+static enum pi_code check_args(struct args *a, const char *source, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_convert_options *o = &a->o;
+
+    if (source == NULL)
+        PI_FAIL(err, PI_E_USAGE, "no SOURCE given (see --help)");
+    if (a->dump && (o->output != NULL || o->type_given || o->hidden_act != NULL ||
+                    o->accept_edited || o->list || o->json || a->keep.n > 0))
+        PI_FAIL(err, PI_E_USAGE,
+                "--dump writes no model: no other option but --verbose goes with it");
+    if (a->dump)
+        goto out;
+    PI_TRY(pi_recipe_find(a->type, &o->recipe, err));
+    for (size_t i = 0; i < a->keep.n; i++)
+        PI_TRY(pi_keep_parse(a->keep.v[i], &a->keeps[i], err));
+    o->keep = a->keeps;
+    o->n_keep = a->keep.n;
+    if (o->output == NULL && !o->list)
+        PI_FAIL(err, PI_E_USAGE, "no output given: -o FILE");
+out:
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     enum pi_code rc = PI_OK;
     struct pi_err err = {0};
     struct pi_common_opts common = {0};
-    struct args a = {.type = TYPE_F16};
+    struct args a = {.type = "f16"};
     struct pi_convert_options *o = &a.o;
     struct pi_opt opts[N_OPTIONS + 1];
     const char *operands[2] = {NULL, NULL};
@@ -109,22 +145,17 @@ int main(int argc, char **argv)
     PI_TRY(pi_opt_parse(&prog, argc, argv, operands, &common, &err));
     if (common.help || common.version)
         goto out;
-    if (operands[0] == NULL)
-        PI_FAIL(&err, PI_E_USAGE, "no SOURCE given (see --help)");
-    if (a.dump && (o->output != NULL || o->type_given || o->hidden_act != NULL || o->accept_edited))
-        PI_FAIL(&err, PI_E_USAGE,
-                "--dump writes no model: no other option but --verbose goes with it");
+    PI_TRY(check_args(&a, operands[0], &err));
     if (a.dump) {
         PI_TRY(pi_dump(operands[0], common.verbose, stdout, &err));
         goto out;
     }
-    if (o->output == NULL)
-        PI_FAIL(&err, PI_E_USAGE, "no output given: -o FILE");
     pi_interrupt_install();
     o->source = operands[0];
-    o->type = types[a.type];
     o->self_check = !a.no_check;
     o->progress = pi_progress_wanted(common.quiet);
+    o->verbose = common.verbose;
+    o->report = o->list || o->json ? stdout : NULL;
     o->notes = &notes;
     PI_TRY(pi_pool_create(a.n_threads, &o->pool, &err));
     PI_TRY(pi_convert(o, &err));

@@ -3,6 +3,7 @@
 #include "convert/pi_convert.h"
 #include "common/pi_alloc.h"
 #include "common/pi_artifact.h"
+#include "convert/pi_convert_report.h"
 #include "convert/pi_gguf_import.h"
 #include "convert/pi_hf.h"
 #include "convert/pi_hf_vocab.h"
@@ -13,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#define MAX_CHECK_TOKENS 24 /* about what the self-check runs */
 
 /* A source with everything that was made of it; one of hf and gguf is in use. */
 struct conversion {
@@ -167,28 +170,11 @@ out:
     return rc;
 }
 
-/* llama.cpp's numbers for "mostly this type". */
-static uint32_t file_type(enum pi_type type)
-{
-    switch (type) {
-    case PI_TYPE_F32:
-        return 0;
-    case PI_TYPE_Q4_0:
-        return 2;
-    case PI_TYPE_Q8_0:
-        return 7;
-    case PI_TYPE_BF16:
-        return 32;
-    default:
-        return 1;
-    }
-}
-
 static enum pi_code set_keys(struct conversion *c, struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_gguf_kv *old = c->is_hf ? NULL : pi_gguf_find(&c->gguf, "general.file_type");
-    uint32_t type = file_type(c->opt->type), kept = type;
+    uint32_t type = c->opt->recipe->file_type, kept = type;
 
     if (c->is_hf) {
         PI_TRY(pi_hf_set_keys(&c->hf, w, err));
@@ -206,6 +192,16 @@ static enum pi_code set_keys(struct conversion *c, struct pi_gguf_writer *w, str
     PI_TRY(pi_lineage_store(w, &c->lineage, err));
 out:
     return rc;
+}
+
+/* Where nothing was asked for and the source is quantised, no recipe says what the file is. */
+static const struct pi_recipe *named_recipe(const struct conversion *c)
+{
+    for (size_t i = 0; i < c->plan.n && !c->opt->type_given; i++)
+        if (c->plan.t[i].n_dims > 1 && !c->plan.t[i].verbatim &&
+            pi_type_info((uint32_t)c->plan.t[i].src_type)->quantised)
+            return NULL;
+    return c->opt->recipe;
 }
 
 /* A GGUF source may be replaced by its conversion; a checkpoint's file may not. */
@@ -240,26 +236,73 @@ out:
     return rc;
 }
 
-static enum pi_code write_output(struct conversion *c, struct pi_err *err)
+/* Types, keys and tensors are known: the file's size is, too. */
+static enum pi_code prepare(struct conversion *c, const struct pi_write_options *wo,
+                            struct pi_gguf_writer *w, struct pi_convert_report *r,
+                            struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const uint64_t logits = 2ull * MAX_CHECK_TOKENS * sizeof(float);
+
+    PI_TRY(set_keys(c, w, err));
+    PI_TRY(pi_plan_declare(&c->plan, w, err));
+    PI_TRY(pi_gguf_size(w, &r->file_bytes, err));
+    r->plan = &c->plan;
+    r->recipe = named_recipe(c);
+    r->output = c->opt->output;
+    r->room_bytes = UINT64_MAX;
+    r->memory_bytes = pi_plan_memory(&c->plan, wo->pool);
+    for (size_t i = 0; c->opt->self_check && i < c->plan.n; i++) {
+        const struct pi_plan_tensor *t = &c->plan.t[i];
+        uint64_t check = t->n_rows * logits; /* of the head; of all, it has most rows */
+
+        if (c->is_hf) /* the check's own forward pass has one matrix in F32 */
+            check += t->n_rows * t->n_cols * sizeof(float);
+        if (check > r->memory_bytes)
+            r->memory_bytes = check;
+    }
+    if (c->opt->output != NULL)
+        PI_TRY(pi_out_room(c->opt->output, &r->room_bytes, err));
+out:
+    return rc;
+}
+
+static enum pi_code list_output(struct conversion *c, const struct pi_write_options *wo,
+                                struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_gguf_writer *w = NULL;
-    struct pi_write_options wo = {.type = c->opt->type,
-                                  .keep_quantised = !c->opt->type_given,
-                                  .pool = c->opt->pool,
-                                  .progress = c->opt->progress,
-                                  .notes = c->opt->notes};
+    struct pi_convert_report r = {0};
 
-    PI_TRY(pi_plan_choose_types(&c->plan, &wo, err));
+    PI_TRY(pi_gguf_writer_create(NULL, &w, err));
+    PI_TRY(prepare(c, wo, w, &r, err));
+    rc = c->opt->json ? pi_report_json(&r, c->opt->report, err)
+                      : pi_report_list(&r, c->opt->report, err);
+out:
+    pi_gguf_abort(w);
+    return rc;
+}
+
+static enum pi_code write_output(struct conversion *c, const struct pi_write_options *wo,
+                                 struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_gguf_writer *w = NULL;
+    struct pi_convert_report r = {0};
+
     PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));
-    PI_TRY(set_keys(c, w, err));
-    PI_TRY(pi_plan_write(&c->plan, &wo, w, err));
+    PI_TRY(prepare(c, wo, w, &r, err));
+    PI_TRY(pi_out_check_room(c->opt->output, r.file_bytes, err));
+    PI_TRY(pi_plan_write(&c->plan, wo, w, err));
     if (c->opt->self_check)
         PI_TRY(check_result(c, w, err));
     rc = pi_gguf_commit(w, err);
     w = NULL;
     PI_TRY(rc);
+    pi_report_errors(&c->plan, c->opt->verbose, c->opt->notes);
     pi_note(c->opt->notes, "wrote %s", c->opt->output);
+    if (c->opt->report != NULL)
+        PI_TRY(pi_report_json(&r, c->opt->report, err));
 out:
     pi_gguf_abort(w);
     return rc;
@@ -269,6 +312,15 @@ enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err
 {
     enum pi_code rc = PI_OK;
     struct conversion c = {.opt = opt};
+    const struct pi_write_options wo = {.recipe = opt->recipe,
+                                        .keep_quantised = !opt->type_given,
+                                        .keep = opt->keep,
+                                        .n_keep = opt->n_keep,
+                                        .verbose = opt->verbose,
+                                        .pool = opt->pool,
+                                        .progress = opt->progress,
+                                        /* a list shows it all */
+                                        .notes = opt->list ? NULL : opt->notes};
     struct stat st;
 
     if (stat(opt->source, &st) != 0)
@@ -278,7 +330,8 @@ enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err
     else
         PI_TRY(open_gguf(&c, err));
     PI_TRY(check_output(&c, err));
-    PI_TRY(write_output(&c, err));
+    PI_TRY(pi_plan_choose_types(&c.plan, &wo, err));
+    PI_TRY(opt->list ? list_output(&c, &wo, err) : write_output(&c, &wo, err));
 out:
     free_conversion(&c);
     return rc;

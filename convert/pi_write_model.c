@@ -18,6 +18,7 @@
     ((uint64_t)64 << 20) /* F32 and output buffers of the chunks converted side by side */
 #define MAX_BATCH    32u
 #define RAW_STEP     ((uint64_t)4 << 20)
+#define ERROR_PIECE  256u     /* elements whose error is measured at once: whole blocks */
 #define PIECE        4096u    /* elements converted at once from unaligned data */
 #define F16_OVERFLOW 65520.0f /* from here on rounds to infinity */
 
@@ -43,6 +44,16 @@ void pi_plan_free(struct pi_plan *p)
     }
     free(p->t);
     *p = (struct pi_plan){0};
+}
+
+/* A table may lack what the scalar one has. */
+static const struct pi_cpu_type *kernels(const struct pi_cpu *cpu, enum pi_type type)
+{
+    const struct pi_cpu_type *k = cpu->type[type];
+
+    return k != NULL && k->to_f32 != NULL && k->from_f32 != NULL
+               ? k
+               : pi_cpu_get(PI_ISA_SCALAR)->type[type];
 }
 
 /* ---- reading ---- */
@@ -89,7 +100,7 @@ static uint64_t row_bytes(enum pi_type type, uint64_t n)
 static void read_plain(const struct pi_cpu *cpu, const struct pi_plan_tensor *t, uint64_t begin,
                        uint64_t end, float *out)
 {
-    const struct pi_cpu_type *k = cpu->type[t->src_type];
+    const struct pi_cpu_type *k = kernels(cpu, t->src_type);
     uint64_t stride = row_bytes(t->src_type, t->n_cols);
 
     if (t->n_dims == 1 && t->rot_heads > 0) {
@@ -111,7 +122,7 @@ static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tenso
         ROWS = 16
     };
     float tile[ROWS][COLUMN_STEP];
-    const struct pi_cpu_type *k = cpu->type[t->src_type];
+    const struct pi_cpu_type *k = kernels(cpu, t->src_type);
     uint64_t stride = row_bytes(t->src_type, t->n_rows), offset = row_bytes(t->src_type, begin);
 
     for (uint64_t c = 0; c < t->n_cols; c += ROWS) {
@@ -122,64 +133,6 @@ static void read_transposed(const struct pi_cpu *cpu, const struct pi_plan_tenso
             for (uint64_t i = 0; i < m; i++)
                 out[r * t->n_cols + c + i] = tile[i][r];
     }
-}
-
-/* ---- types ---- */
-
-static enum pi_type choose_type(const struct pi_plan_tensor *t, const struct pi_write_options *opt)
-{
-    bool quantised = pi_type_info((uint32_t)t->src_type)->quantised;
-    enum pi_type type = opt->type;
-    uint64_t bytes;
-
-    if (t->n_dims == 1)
-        return PI_TYPE_F32;
-    if (quantised && opt->keep_quantised)
-        type = t->src_type;
-    if (t->transpose && quantised && pi_type_info((uint32_t)type)->quantised)
-        type = PI_TYPE_Q8_0;
-    return pi_type_row_bytes(type, t->n_cols, &bytes) ? type : PI_TYPE_F16;
-}
-
-enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt,
-                                  struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-    const struct pi_cpu *cpu = NULL;
-    size_t n_wider = 0;
-
-    PI_TRY(pi_cpu_select(&cpu, err));
-    for (size_t i = 0; i < p->n; i++) {
-        struct pi_plan_tensor *t = &p->t[i];
-        enum pi_type asked;
-
-        if (t->verbatim) {
-            t->type = t->src_type;
-            continue;
-        }
-        if (t->n_cols > UINT32_MAX)
-            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s has rows of %llu elements", t->src_path,
-                    (int)t->src_name_n, t->src_name, (unsigned long long)t->n_cols);
-        t->type = choose_type(t, opt);
-        if (cpu->type[t->src_type] == NULL && (t->type != t->src_type || t->transpose))
-            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: tensor %.*s is %s, which cannot be converted here",
-                    t->src_path, (int)t->src_name_n, t->src_name,
-                    pi_type_name((uint32_t)t->src_type));
-        asked = opt->keep_quantised && pi_type_info((uint32_t)t->src_type)->quantised ? t->src_type
-                                                                                      : opt->type;
-        if (t->n_dims > 1 && t->type != asked && n_wider++ < 8)
-            pi_note(opt->notes, "%s: rows of %llu%s: stored as %s, not %s", t->name,
-                    (unsigned long long)t->n_cols,
-                    t->transpose && pi_type_info((uint32_t)t->src_type)->quantised
-                        ? " transposed from quantised ones"
-                        : "",
-                    pi_type_name((uint32_t)t->type), pi_type_name((uint32_t)asked));
-    }
-    if (n_wider > 8)
-        pi_note(opt->notes, "and %zu more tensors stored in a wider type for the same reasons",
-                n_wider - 8);
-out:
-    return rc;
 }
 
 /* ---- writing ---- */
@@ -193,6 +146,7 @@ struct chunk {
     float bad;       /* a value that the target cannot hold, when is_bad */
     uint64_t bad_at; /* row * n_cols + column */
     bool is_bad;
+    struct pi_plan_error error;
 };
 
 struct batch {
@@ -215,10 +169,56 @@ static void check_values(const struct pi_plan_tensor *t, struct chunk *c)
         }
 }
 
+/* Adds what n elements x became in the target's type. The order of the sums is that of the elements alone. */
+static void measure(const struct pi_cpu_type *k, enum pi_type type, const float *x,
+                    const uint8_t *row, uint64_t n, struct pi_plan_error *e)
+{
+    float y[ERROR_PIECE];
+    const struct pi_type_info *info = pi_type_info((uint32_t)type);
+
+    e->known = true;
+    for (uint64_t i = 0; i < n; i += ERROR_PIECE) {
+        uint32_t m = n - i < ERROR_PIECE ? (uint32_t)(n - i) : ERROR_PIECE;
+        float err = 0.0f, max = 0.0f;
+
+        k->to_f32(row + i / info->block_elems * info->block_bytes, y, m);
+        for (uint32_t j = 0; j < m; j++) {
+            const float d = fabsf(x[i + j] - y[j]), a = fabsf(x[i + j]);
+
+            err = d > err ? d : err;
+            max = a > max ? a : max;
+            e->sum_err += (double)d * (double)d;
+            e->sum += (double)a * (double)a;
+        }
+        e->max_err = fmax(e->max_err, (double)err);
+        e->max = fmax(e->max, (double)max);
+    }
+}
+
+static void add_error(struct pi_plan_error *to, const struct pi_plan_error *e)
+{
+    to->known = to->known || e->known;
+    to->sum_err += e->sum_err;
+    to->sum += e->sum;
+    to->max_err = fmax(to->max_err, e->max_err);
+    to->max = fmax(to->max, e->max);
+}
+
+double pi_plan_error_rms(const struct pi_plan_error *e)
+{
+    return e->sum > 0.0 ? sqrt(e->sum_err / e->sum) : 0.0;
+}
+
+double pi_plan_error_max(const struct pi_plan_error *e)
+{
+    return e->max > 0.0 ? e->max_err / e->max : 0.0;
+}
+
 static void convert_chunk(const struct batch *b, struct chunk *c)
 {
     const struct pi_plan_tensor *t = b->t;
-    const struct pi_cpu_type *to = b->cpu->type[t->type];
+    const struct pi_cpu_type *to = kernels(b->cpu, t->type);
+    const bool quantises = pi_type_info((uint32_t)t->type)->quantised;
     uint64_t stride = row_bytes(t->type, t->n_cols);
 
     if (t->transpose)
@@ -228,8 +228,12 @@ static void convert_chunk(const struct batch *b, struct chunk *c)
     check_values(t, c);
     if (c->is_bad)
         return;
-    for (uint64_t r = 0; r < c->end - c->begin; r++)
+    c->error = (struct pi_plan_error){0};
+    for (uint64_t r = 0; r < c->end - c->begin; r++) {
         to->from_f32(c->f32 + r * t->n_cols, c->out + r * stride, (uint32_t)t->n_cols);
+        if (quantises)
+            measure(to, t->type, c->f32 + r * t->n_cols, c->out + r * stride, t->n_cols, &c->error);
+    }
     c->out_bytes = (size_t)((c->end - c->begin) * stride);
 }
 
@@ -264,23 +268,37 @@ struct writing {
     struct batch batch;
 };
 
-static enum pi_code alloc_chunks(struct writing *wr, const struct pi_plan_tensor *t, uint64_t rows,
-                                 uint32_t *n_out, struct pi_err *err)
-{
-    uint64_t elems, n;
-    uint32_t max = 2 * pi_pool_size(wr->opt->pool);
+/* How a tensor is cut: rows of a chunk, elements in it, chunks converted side by side. The first two do not depend on the threads. */
+struct cut {
+    uint64_t rows, elems;
+    uint32_t n_chunks;
+};
 
-    if (!pi_size_mul(rows, t->n_cols, &elems) || elems > SIZE_MAX / 16)
-        return pi_err_set(err, PI_E_NOMEM, "%s: %llu rows of %llu", t->name,
-                          (unsigned long long)rows, (unsigned long long)t->n_cols);
-    n = BATCH_BYTES / (elems * 8);
+static bool cut_tensor(const struct pi_plan_tensor *t, const struct pi_pool *pool, struct cut *out)
+{
+    uint64_t rows = t->transpose ? COLUMN_STEP : CHUNK_ELEMS / t->n_cols, n;
+    uint32_t max = 2 * pi_pool_size(pool);
+
+    out->rows = rows == 0 ? 1 : rows < t->n_rows ? rows : t->n_rows;
+    if (!pi_size_mul(out->rows, t->n_cols, &out->elems) || out->elems > SIZE_MAX / 16)
+        return false;
+    n = BATCH_BYTES / (out->elems * 8);
     max = max < MAX_BATCH ? max : MAX_BATCH;
-    *n_out = n == 0 ? 1 : n < max ? (uint32_t)n : max;
-    for (uint32_t i = 0; i < *n_out; i++) {
+    out->n_chunks = n == 0 ? 1 : n < max ? (uint32_t)n : max;
+    return true;
+}
+
+static enum pi_code alloc_chunks(struct writing *wr, const struct pi_plan_tensor *t,
+                                 struct cut *cut, struct pi_err *err)
+{
+    if (!cut_tensor(t, wr->opt->pool, cut))
+        return pi_err_set(err, PI_E_NOMEM, "%s: %llu rows of %llu", t->name,
+                          (unsigned long long)cut->rows, (unsigned long long)t->n_cols);
+    for (uint32_t i = 0; i < cut->n_chunks; i++) {
         struct chunk *c = &wr->batch.c[i];
-        *c = (struct chunk){.f32 = pi_calloc_aligned((size_t)elems, sizeof(float), err)};
+        *c = (struct chunk){.f32 = pi_calloc_aligned((size_t)cut->elems, sizeof(float), err)};
         if (c->f32 != NULL)
-            c->out = pi_calloc_aligned((size_t)elems, sizeof(float), err);
+            c->out = pi_calloc_aligned((size_t)cut->elems, sizeof(float), err);
         if (c->out == NULL) {
             pi_err_wrap(err, "%s", t->name);
             return PI_E_NOMEM;
@@ -298,22 +316,20 @@ static void free_chunks(struct writing *wr)
     }
 }
 
-static enum pi_code write_converted(struct writing *wr, const struct pi_plan_tensor *t,
+static enum pi_code write_converted(struct writing *wr, struct pi_plan_tensor *t,
                                     struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    uint64_t rows = t->transpose ? COLUMN_STEP : CHUNK_ELEMS / t->n_cols;
-    uint32_t n_chunks = 0;
+    struct cut cut = {0};
 
-    rows = rows == 0 ? 1 : rows < t->n_rows ? rows : t->n_rows;
-    PI_TRY(alloc_chunks(wr, t, rows, &n_chunks, err));
+    PI_TRY(alloc_chunks(wr, t, &cut, err));
     wr->batch.t = t;
     for (uint64_t r = 0; r < t->n_rows;) {
         uint32_t n = 0;
 
-        for (; n < n_chunks && r < t->n_rows; n++, r += rows) {
+        for (; n < cut.n_chunks && r < t->n_rows; n++, r += cut.rows) {
             wr->batch.c[n].begin = r;
-            wr->batch.c[n].end = t->n_rows - r < rows ? t->n_rows : r + rows;
+            wr->batch.c[n].end = t->n_rows - r < cut.rows ? t->n_rows : r + cut.rows;
         }
         pi_pool_for(wr->opt->pool, n, 1, convert_range, &wr->batch);
         for (uint32_t i = 0; i < n; i++) {
@@ -322,6 +338,7 @@ static enum pi_code write_converted(struct writing *wr, const struct pi_plan_ten
                 PI_TRY(refuse_value(t, c, err));
             PI_TRY(pi_gguf_append(wr->w, c->out, c->out_bytes, err));
             wr->done += (c->end - c->begin) * t->n_cols;
+            add_error(&t->error, &c->error);
         }
         pi_progress_at(&wr->progress, wr->done);
         PI_TRY(pi_interrupt_check(err));
@@ -363,7 +380,37 @@ static enum pi_code declare(struct pi_gguf_writer *w, const struct pi_plan_tenso
     return pi_gguf_add_tensor(w, t->name, t->type, ne, t->n_dims == 1 ? 1 : 2, err);
 }
 
-enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt,
+enum pi_code pi_plan_declare(const struct pi_plan *p, struct pi_gguf_writer *w, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    for (size_t i = 0; i < p->n && rc == PI_OK; i++)
+        rc = declare(w, &p->t[i], err);
+    return rc;
+}
+
+/* Floats go through F32 even where the type stays, so that values that are not finite are found. */
+static bool is_raw(const struct pi_plan_tensor *t)
+{
+    return t->verbatim || (t->type == t->src_type && !t->transpose && t->rot_heads == 0 &&
+                           pi_type_info((uint32_t)t->type)->quantised);
+}
+
+uint64_t pi_plan_memory(const struct pi_plan *p, const struct pi_pool *pool)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        struct cut cut = {0};
+
+        if (!is_raw(&p->t[i]) && cut_tensor(&p->t[i], pool, &cut) &&
+            cut.n_chunks * cut.elems * 8 > most)
+            most = cut.n_chunks * cut.elems * 8;
+    }
+    return most;
+}
+
+enum pi_code pi_plan_write(struct pi_plan *p, const struct pi_write_options *opt,
                            struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -374,19 +421,12 @@ enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_option
     wr->opt = opt;
     wr->w = w;
     PI_TRY(pi_cpu_select(&wr->batch.cpu, err));
-    for (size_t i = 0; i < p->n; i++) {
-        PI_TRY(declare(w, &p->t[i], err));
+    for (size_t i = 0; i < p->n; i++)
         total += p->t[i].n_rows * p->t[i].n_cols;
-    }
     PI_TRY(pi_gguf_begin(w, err));
     pi_progress_begin(&wr->progress, "writing", total, opt->progress);
-    for (size_t i = 0; i < p->n && rc == PI_OK; i++) {
-        const struct pi_plan_tensor *t = &p->t[i];
-        /* Floats go through F32 even where the type stays, so that values that are not finite are found. */
-        bool raw = t->verbatim || (t->type == t->src_type && !t->transpose && t->rot_heads == 0 &&
-                                   pi_type_info((uint32_t)t->type)->quantised);
-        rc = raw ? write_raw(wr, t, err) : write_converted(wr, t, err);
-    }
+    for (size_t i = 0; i < p->n && rc == PI_OK; i++)
+        rc = is_raw(&p->t[i]) ? write_raw(wr, &p->t[i], err) : write_converted(wr, &p->t[i], err);
     pi_progress_end(&wr->progress);
 out:
     free(wr);

@@ -13,10 +13,25 @@
 #include "common/pi_pool.h"
 #include "common/pi_type.h"
 #include "convert/pi_note.h"
+#include "convert/pi_recipe.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Why a tensor has another type than it was to have. */
+enum pi_plan_why {
+    PI_PLAN_AS_ASKED,
+    PI_PLAN_ROWS,      /* its rows are no multiple of the type's block */
+    PI_PLAN_TRANSPOSED /* quantised in the source and to be transposed */
+};
+
+/* What quantisation cost: x the source's values, y what the target holds. */
+struct pi_plan_error {
+    bool known;          /* measured: quantised here */
+    double sum_err, sum; /* of (x - y)^2, of x^2 */
+    double max_err, max; /* max |x - y|, max |x| */
+};
 
 struct pi_plan_tensor {
     char *name;      /* owned; the target's */
@@ -35,7 +50,10 @@ struct pi_plan_tensor {
     uint64_t ne[PI_GGUF_MAX_DIMS]; /* verbatim only */
     uint64_t bytes;                /* verbatim only */
     float *owned;                  /* values made here; data points to them */
-    enum pi_type type;             /* target's; chosen by pi_plan_choose_types() */
+    /* chosen by pi_plan_choose_types(): the target's type, and what it was to be */
+    enum pi_type type, asked;
+    enum pi_plan_why why;
+    struct pi_plan_error error; /* filled in by pi_plan_write() */
 };
 
 struct pi_plan {
@@ -49,21 +67,37 @@ struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name,
 void pi_plan_free(struct pi_plan *p); /* accepts a zeroed one */
 
 struct pi_write_options {
-    enum pi_type type;    /* of 2-D weights: F32, F16, BF16, Q8_0, Q4_0 */
-    bool keep_quantised;  /* quantised sources keep their type (no --type was given) */
+    const struct pi_recipe *recipe; /* of matrices */
+    bool keep_quantised;            /* quantised sources keep their type (no --type was given) */
+    struct pi_keep *keep;           /* (n_keep) exceptions; their counts are written */
+    size_t n_keep;
+    bool verbose;         /* notes on every tensor, not on the first few */
     struct pi_pool *pool; /* borrowed */
     bool progress;
     const struct pi_notes *notes;
 };
 
-/* Sets the type of every tensor: vectors F32; a row that is no multiple of the type's block gets F16 (listed); a quantised source that must be transposed gets Q8_0
- * at least, F16 where rows are no multiple of 32: never 4 bits twice. PI_E_UNSUPPORTED for source types without kernels, naming the tensor. */
+/* Sets the type of every tensor: vectors F32; matrices as the first pattern of keep says, else as the recipe does; a row that is no multiple of the type's block
+ * falls back (pi_recipe_fit(); listed); a quantised source that must be transposed gets Q8_0 at least, F16 where rows are no multiple of 32: never 4 bits twice,
+ * unless a pattern names it. PI_E_UNSUPPORTED for types without kernels, naming the tensor; PI_E_USAGE for a pattern that does nothing. */
 enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt,
                                   struct pi_err *err) PI_MUST_CHECK;
 
-/* Adds the tensors to w, begins its data and streams it. PI_E_CORRUPT for a value that is not finite, PI_E_UNSUPPORTED for one beyond F16's range when that is
+/* Bytes of a tensor in its chosen type. */
+uint64_t pi_plan_bytes(const struct pi_plan_tensor *t);
+/* Bytes of the buffers that writing takes. */
+uint64_t pi_plan_memory(const struct pi_plan *p, const struct pi_pool *pool);
+/* Relative RMS error, sqrt(sum (x - y)^2 / sum x^2); 0 for zeros. */
+double pi_plan_error_rms(const struct pi_plan_error *e);
+/* The largest |x - y| as a share of the largest |x|. */
+double pi_plan_error_max(const struct pi_plan_error *e);
+
+/* Adds the tensors to w. */
+enum pi_code pi_plan_declare(const struct pi_plan *p, struct pi_gguf_writer *w,
+                             struct pi_err *err) PI_MUST_CHECK;
+/* Begins w's data and streams it, after pi_plan_declare(). PI_E_CORRUPT for a value that is not finite, PI_E_UNSUPPORTED for one beyond F16's range when that is
  * asked for; PI_E_IO, PI_E_NOSPACE, PI_E_NOMEM, PI_E_INTERRUPTED. */
-enum pi_code pi_plan_write(const struct pi_plan *p, const struct pi_write_options *opt,
+enum pi_code pi_plan_write(struct pi_plan *p, const struct pi_write_options *opt,
                            struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

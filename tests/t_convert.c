@@ -36,7 +36,7 @@ static enum pi_code convert(const char *source, const char *output, enum pi_type
 {
     struct pi_convert_options o = {.source = source,
                                    .output = output,
-                                   .type = type,
+                                   .recipe = pi_recipe_plain(type),
                                    .type_given = given,
                                    .self_check = check,
                                    .pool = pool,
@@ -365,7 +365,7 @@ static void test_gguf(void)
     {
         struct pi_convert_options o = {.source = f16,
                                        .output = two,
-                                       .type = PI_TYPE_F16,
+                                       .recipe = pi_recipe_plain(PI_TYPE_F16),
                                        .hidden_act = "silu",
                                        .self_check = true,
                                        .pool = pool,
@@ -431,7 +431,7 @@ static void test_edited(void)
          *edited = scratch_path(out, "edited.gguf"), *back = scratch_path(out, "back.gguf");
     struct pi_convert_options o = {.source = edited,
                                    .output = back,
-                                   .type = PI_TYPE_F16,
+                                   .recipe = pi_recipe_plain(PI_TYPE_F16),
                                    .self_check = true,
                                    .pool = pool,
                                    .notes = &notes};

@@ -237,6 +237,30 @@ static void test_full(const char *dir)
     free(path);
 }
 
+static void test_room(const char *dir)
+{
+    char *path = scratch_path(dir, "out");
+    struct rlimit old, small = {1 << 16, 1 << 16};
+    uint64_t room = 0;
+
+    PASSES(pi_out_room(path, &room, &e), e);
+    OK(room > 0);
+    PASSES(pi_out_check_room(path, 1, &e), e);
+    if (room < UINT64_MAX)
+        FAILS(pi_out_check_room(path, room / 2 + UINT64_MAX / 2, &e), PI_E_NOSPACE,
+              "there is room for", e);
+    PASSES(pi_out_room("relative", &room, &e), e);
+    FAILS(pi_out_room("/nonexistent/x/y", &room, &e), PI_E_IO, "/nonexistent/x/y", e);
+    OK(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    small.rlim_max = old.rlim_max;
+    OK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    PASSES(pi_out_room(path, &room, &e), e);
+    OK(room <= 1 << 16);
+    FAILS(pi_out_check_room(path, (1 << 16) + 1, &e), PI_E_NOSPACE, "it takes 65537 bytes", e);
+    OK(setrlimit(RLIMIT_FSIZE, &old) == 0);
+    free(path);
+}
+
 static void test_names(void)
 {
     char *p = pi_path_artifact("a/M.gguf", "profile", &e);
@@ -264,6 +288,7 @@ int main(void)
         test_out(dir);
         test_big_out(dir);
         test_full(dir);
+        test_room(dir);
         test_killed(dir);
     }
     scratch_close(dir);

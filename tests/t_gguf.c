@@ -42,7 +42,8 @@ static void write_sample(const char *path, bool other_order)
     static const struct pi_str words[] = {{"a", 1}, {"", 0}, {"b\0c", 3}};
     static const int32_t numbers[] = {-1, 0, 1 << 30};
     struct pi_gguf_writer *w = NULL;
-    uint64_t ne[4] = {32, 3, 1, 1};
+    struct pi_map m = {0};
+    uint64_t ne[4] = {32, 3, 1, 1}, size = 0;
     uint8_t data[160 + 102];
 
     for (size_t i = 0; i < sizeof(data); i++)
@@ -62,11 +63,17 @@ static void write_sample(const char *path, bool other_order)
         PASSES(pi_gguf_set_f32(w, "z.f", 1.5f, &e), e);
     PASSES(pi_gguf_add_tensor(w, "first", PI_TYPE_F32, (const uint64_t[]){5, 8}, 2, &e), e);
     PASSES(pi_gguf_add_tensor(w, "second", PI_TYPE_Q8_0, ne, 2, &e), e);
+    if (other_order)
+        PASSES(pi_gguf_size(w, &size, &e), e);
     PASSES(pi_gguf_begin(w, &e), e);
+    PASSES(pi_gguf_size(w, &size, &e), e);
     PASSES(pi_gguf_append(w, data, 1, &e), e);
     PASSES(pi_gguf_append(w, data + 1, 200, &e), e); /* across the border of two tensors */
     PASSES(pi_gguf_append(w, data + 201, sizeof(data) - 201, &e), e);
     PASSES(pi_gguf_commit(w, &e), e);
+    PASSES(pi_map_open(path, &m, &e), e);
+    EQ(m.size, size); /* as it was said */
+    pi_map_close(&m);
 }
 
 static void check_sample(const char *path)
@@ -184,6 +191,7 @@ static void test_round_trip(const char *dir)
 static void test_writer_refuses(const char *path)
 {
     struct pi_gguf_writer *w = NULL;
+    uint64_t size = 0;
     uint64_t ne[2] = {33, 1}, zero[2] = {32, 0}, huge[2] = {1ull << 40, 1ull << 40};
 
     PASSES(pi_gguf_writer_create(path, &w, &e), e);
@@ -198,6 +206,13 @@ static void test_writer_refuses(const char *path)
     FAILS(pi_gguf_set_u32(w, "late", 1, &e), PI_E_RANGE, "after the header", e);
     FAILS(pi_gguf_commit(w, &e), PI_E_RANGE, "not complete", e);
     OK(access(path, F_OK) != 0);
+    PASSES(pi_gguf_writer_create(NULL, &w, &e), e);
+    PASSES(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, ne, 1, &e), e);
+    PASSES(pi_gguf_size(w, &size, &e), e);
+    OK(size > 132 && size % 32 == 0);
+    FAILS(pi_gguf_add_tensor(w, "u", PI_TYPE_F32, ne, 1, &e), PI_E_RANGE, "after the header", e);
+    FAILS(pi_gguf_begin(w, &e), PI_E_RANGE, "without a file", e);
+    pi_gguf_abort(w);
     PASSES(pi_gguf_writer_create(path, &w, &e), e);
     PASSES(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, ne, 1, &e), e);
     PASSES(pi_gguf_add_tensor(w, "t", PI_TYPE_F32, ne, 1, &e), e);

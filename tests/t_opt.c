@@ -16,6 +16,7 @@ static struct {
     float temp;
     int mode;
     struct pi_opt_list files;
+    struct pi_opt_each each;
 } v;
 
 static const struct pi_opt opts[] = {
@@ -50,6 +51,7 @@ static const struct pi_opt opts[] = {
     {.name = "temp", .kind = PI_OPT_F32, .dest = &v.temp, .arg = "X", .max = 100, .help = "h"},
     {.name = "budget", .kind = PI_OPT_BYTES, .dest = &v.bytes, .arg = "SIZE", .help = "h"},
     {.name = "mode", .kind = PI_OPT_ENUM, .dest = &v.mode, .arg = "dense|exact", .help = "h"},
+    {.name = "each", .kind = PI_OPT_EACH, .dest = &v.each, .arg = "X", .help = "h"},
     {.name = "data", .kind = PI_OPT_LIST, .dest = &v.files, .arg = "FILE...", .help = "h"},
     {.name = NULL},
 };
@@ -87,6 +89,27 @@ static void test_kinds(void)
     STREQ(operands[0], "-f");
     PASSES(parse(ARGV("-p", "--log-json")), e);
     OK(!common.log_json);
+    PASSES(parse(ARGV("--each", "a=b", "x", "--each=c", "--each", "-f")), e);
+    OK(v.each.n == 3 && !v.flag && strcmp(v.each.v[0], "a=b") == 0 &&
+       strcmp(v.each.v[1], "c") == 0 && strcmp(v.each.v[2], "-f") == 0);
+    STREQ(operands[0], "x");
+}
+
+static void test_each_ends(void)
+{
+    static char word[] = "--each=x", name[] = "pi-test";
+    char *argv[PI_OPT_EACH_MAX + 3];
+
+    argv[0] = name;
+    for (int i = 1; i < PI_OPT_EACH_MAX + 2; i++)
+        argv[i] = word;
+    argv[PI_OPT_EACH_MAX + 2] = NULL;
+    memset(&v, 0, sizeof(v));
+    PASSES(pi_opt_parse(&prog, PI_OPT_EACH_MAX + 1, argv, operands, &common, &e), e);
+    EQ(v.each.n, PI_OPT_EACH_MAX);
+    memset(&v, 0, sizeof(v));
+    FAILS(pi_opt_parse(&prog, PI_OPT_EACH_MAX + 2, argv, operands, &common, &e), PI_E_USAGE,
+          "--each occurs more than 64 times", e);
 }
 
 static void test_refusals(void)
@@ -200,6 +223,7 @@ static void test_utf8(void)
 int main(void)
 {
     test_kinds();
+    test_each_ends();
     test_refusals();
     test_messages();
     test_utf8();

@@ -57,7 +57,7 @@ static enum pi_code check_spoilt(const struct model *m, spoil_fn spoil, enum pi_
     char *dir = scratch_open(), *path = scratch_path(dir, "m.gguf");
     struct pi_hf_config c = m->c;
     struct pi_plan plan = {0};
-    struct pi_write_options wo = {.type = type, .pool = pool};
+    struct pi_write_options wo = {.recipe = pi_recipe_plain(type), .pool = pool};
     struct pi_selfcheck k = {
         .target = path, .output = "m.gguf", .plan = &plan, .pool = pool, .notes = &notes};
     struct pi_gguf_writer *w = NULL;
@@ -70,6 +70,7 @@ static enum pi_code check_spoilt(const struct model *m, spoil_fn spoil, enum pi_
     PI_TRY(pi_gguf_writer_create(path, &w, e));
     PI_TRY(pi_hf_set_keys(&c, w, e));
     PI_TRY(pi_vocab_write(&m->vocab, w, e));
+    PI_TRY(pi_plan_declare(&plan, w, e));
     PI_TRY(pi_plan_write(&plan, &wo, w, e));
     rc = pi_gguf_commit(w, e);
     w = NULL;

@@ -11,7 +11,17 @@ entries() {
 # Usage.
 fails 2 'no SOURCE' 'no source' pi-convert -o "$tmp/m.gguf"
 fails 2 'no output' 'no output' pi-convert "$src"
-fails 2 'type.*f32\|f16\|bf16\|q8_0\|q4_0' 'an unknown type' pi-convert "$src" -o "$tmp/m.gguf" --type q5_0
+for t in q5_2 '' q4 Q4_K_L q2_k i8 f16x; do
+    fails 2 "type $t: must be one of f32\|f16\|bf16\|q8_0\|.*\|q4_0$" "an unknown type '$t'" pi-convert "$src" -o "$tmp/m.gguf" --type "$t"
+done
+for k in output.weight =f16 'output.weight=' 'output.weight=q9_0' '*=q4_k_m' '='; do
+    fails 2 'keep' "--keep $k" pi-convert "$src" -o "$tmp/m.gguf" --keep "$k"
+done
+fails 2 'keep outputs.weight=f16: no matrix of this model' 'a pattern that fits nothing' pi-convert "$src" -o "$tmp/m.gguf" --keep outputs.weight=f16
+fails 2 'keep \*_norm.weight=f16: no matrix' 'a pattern that fits vectors only' pi-convert "$src" -o "$tmp/m.gguf" --keep '*_norm.weight=f16'
+fails 2 'keep output.weight=f32: earlier patterns' 'a pattern behind another' pi-convert -q "$src" -o "$tmp/m.gguf" --keep 'out*=f16' --keep output.weight=f32
+fails 2 'keep: a pattern of 200 bytes' 'a pattern without end' pi-convert "$src" -o "$tmp/m.gguf" --keep "$(printf '%0200d' 0)=f16"
+fails 2 'keep needs a value' 'no pattern' pi-convert "$src" -o "$tmp/m.gguf" --keep
 fails 2 'threads' 'no threads' pi-convert "$src" -o "$tmp/m.gguf" -t 0
 fails 2 'hidden-act' 'an unknown activation' pi-convert "$src" -o "$tmp/m.gguf" --hidden-act mystery
 fails 7 'nowhere' 'a source that is not there' pi-convert "$tmp/nowhere" -o "$tmp/m.gguf"
