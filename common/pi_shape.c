@@ -14,9 +14,24 @@
     1e-5f /* PowerInfer's OPT files carry none; this is PyTorch's default, which OPT uses */
 #define OPT_POS_OFFSET 2 /* Hugging Face's OPTLearnedPositionalEmbedding */
 
-static const char *const arch_names[PI_ARCH_COUNT] = {
-    [PI_ARCH_LLAMA] = "llama",
-    [PI_ARCH_OPT] = "opt",
+/* What an architecture's name alone says of a model: the key's value and the parts of struct pi_shape that no key has. */
+static const struct form {
+    const char *name;
+    bool layer_norm, biases, gated, learned_pos, rope_neox;
+    enum pi_activation act; /* where no key says it */
+} forms[PI_ARCH_COUNT] = {
+    [PI_ARCH_LLAMA] = {.name = "llama", .gated = true, .act = PI_ACT_SILU},
+    [PI_ARCH_OPT] = {.name = "opt",
+                     .layer_norm = true,
+                     .biases = true,
+                     .learned_pos = true,
+                     .act = PI_ACT_RELU},
+    [PI_ARCH_ARCEE] = {.name = "arcee", .act = PI_ACT_RELU2},
+    [PI_ARCH_NEMOTRON] = {.name = "nemotron",
+                          .layer_norm = true,
+                          .rope_neox = true,
+                          .act = PI_ACT_RELU2},
+    [PI_ARCH_QWEN2] = {.name = "qwen2", .gated = true, .rope_neox = true, .act = PI_ACT_SILU},
 };
 
 static const struct {
@@ -39,7 +54,7 @@ static const struct {
 
 const char *pi_arch_name(enum pi_arch arch)
 {
-    return (unsigned)arch < PI_ARCH_COUNT ? arch_names[arch] : "?";
+    return (unsigned)arch < PI_ARCH_COUNT ? forms[arch].name : "?";
 }
 
 const char *pi_activation_name(enum pi_activation act)
@@ -130,22 +145,41 @@ static enum pi_code read_f32(const struct reader *r, const char *name, bool requ
     return rc;
 }
 
+void pi_shape_set_arch(struct pi_shape *s, enum pi_arch arch)
+{
+    const struct form *f = &forms[arch];
+
+    s->arch = arch;
+    s->layer_norm = f->layer_norm;
+    s->biases = f->biases;
+    s->gated = f->gated;
+    s->learned_pos = f->learned_pos;
+    s->pos_offset = f->learned_pos ? OPT_POS_OFFSET : 0;
+    s->rope_neox = f->rope_neox;
+    s->act = f->act;
+}
+
 static enum pi_code read_arch(const struct pi_gguf *g, struct pi_shape *s, struct pi_err *err)
 {
     struct pi_str name = {"", 0};
     enum pi_code rc = pi_gguf_string(g, "general.architecture", true, &name, err);
+    char list[256] = ""; /* the names above are a third of it */
+    size_t at = 0;
 
     if (rc != PI_OK)
         return rc;
     for (int i = 0; i < PI_ARCH_COUNT; i++) {
-        if (pi_str_eq(name, arch_names[i])) {
-            s->arch = (enum pi_arch)i;
+        if (pi_str_eq(name, forms[i].name)) {
+            pi_shape_set_arch(s, (enum pi_arch)i);
             return PI_OK;
         }
     }
+    for (int i = 0; i < PI_ARCH_COUNT; i++)
+        at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i > 0 ? ", " : "",
+                               forms[i].name);
     return pi_err_set(err, PI_E_UNSUPPORTED,
-                      "%s: architecture %.*s is not supported (llama and opt are)", g->map.path,
-                      (int)(name.n < 64 ? name.n : 64), name.p);
+                      "%s: architecture %.*s is not supported (supported: %s)", g->map.path,
+                      (int)(name.n < 64 ? name.n : 64), name.p, list);
 }
 
 static enum pi_code read_sizes(const struct reader *r, struct pi_shape *s)
@@ -188,10 +222,10 @@ out:
 
 static enum pi_code read_norm(const struct reader *r, struct pi_shape *s)
 {
-    s->layer_norm = s->arch == PI_ARCH_OPT;
     if (s->layer_norm) {
         s->norm_eps = OPT_EPS;
-        return read_f32(r, "attention.layer_norm_epsilon", false, 0.0f, 1.0f, &s->norm_eps);
+        return read_f32(r, "attention.layer_norm_epsilon", s->arch != PI_ARCH_OPT, 0.0f, 1.0f,
+                        &s->norm_eps);
     }
     return read_f32(r, "attention.layer_norm_rms_epsilon", true, 0.0f, 1.0f, &s->norm_eps);
 }
@@ -279,7 +313,8 @@ static enum pi_code read_activation(const struct reader *r, const char *act_over
     char key[128], name[32];
     enum pi_code rc;
 
-    s->act = s->arch == PI_ARCH_OPT || r->g->sparse_magic ? PI_ACT_RELU : PI_ACT_SILU;
+    if (r->g->sparse_magic)
+        s->act = PI_ACT_RELU;
     if (act_override != NULL)
         return override_activation(act_override, s, r->err);
     rc = pi_gguf_string(r->g, arch_key(r, "hidden_activation", key), false, &text, r->err);
@@ -368,8 +403,6 @@ static enum pi_code read_positions(const struct reader *r, struct pi_shape *s)
 {
     const struct pi_gguf_tensor *t = pi_gguf_find_tensor(r->g, "position_embd.weight");
 
-    s->learned_pos = true;
-    s->pos_offset = OPT_POS_OFFSET;
     if (t == NULL)
         return PI_OK;
     if (t->ne[1] <= s->pos_offset || t->ne[1] > MAX_CTX)
@@ -392,8 +425,7 @@ enum pi_code pi_shape_read(const struct pi_gguf *g, const char *act_override, st
     PI_TRY(read_sizes(&r, &s));
     PI_TRY(read_norm(&r, &s));
     PI_TRY(read_activation(&r, act_override, &s));
-    s.gated = s.arch == PI_ARCH_LLAMA;
-    if (s.arch == PI_ARCH_OPT)
+    if (s.learned_pos)
         PI_TRY(read_positions(&r, &s));
     else
         PI_TRY(read_rope(&r, &s));

@@ -21,6 +21,9 @@
 enum pi_arch {
     PI_ARCH_LLAMA,
     PI_ARCH_OPT,
+    PI_ARCH_ARCEE,
+    PI_ARCH_NEMOTRON,
+    PI_ARCH_QWEN2,
     PI_ARCH_COUNT
 };
 
@@ -52,9 +55,10 @@ struct pi_shape {
     uint32_t n_head, n_head_kv, head_dim;
     uint32_t n_ctx_train;
     float norm_eps;
-    bool layer_norm;     /* LayerNorm with bias (OPT); else RMSNorm */
-    bool gated;          /* gate and up; else up (fc1) alone carries the activation */
-    bool learned_pos;    /* position_embd, no rotary embedding */
+    bool layer_norm;  /* LayerNorm with bias (OPT, Nemotron); else RMSNorm */
+    bool biases;      /* every projection has one (OPT); else those have that the file gives one */
+    bool gated;       /* gate and up; else up (fc1) alone carries the activation */
+    bool learned_pos; /* position_embd, no rotary embedding */
     uint32_t pos_offset; /* rows of position_embd before position 0 (OPT: 2) */
     enum pi_activation act;
     float act_threshold; /* PI_ACT_FATRELU */
@@ -71,13 +75,16 @@ struct pi_shape {
 /* Reads {arch}.* keys and cross-checks them with each other and with the shapes of tensors that are there. n_vocab is the
  * number of rows of token_embd.weight, else the length of the tokenizer's list; n_ctx_train is at most what position_embd.weight
  * has room for. The activation: act_override unless NULL (--hidden-act's value: a name, for fatrelu "fatrelu:0.01"), else
- * {arch}.hidden_activation (with {arch}.hidden_activation_threshold), else the architecture's default: llama silu
- * (relu in PowerInfer's files, which start with PWRI), opt relu.
+ * {arch}.hidden_activation (with {arch}.hidden_activation_threshold), else the architecture's default, as in the table of pi_shape.c
+ * (relu in PowerInfer's files, which start with PWRI).
  *
  * PI_E_UNSUPPORTED for an architecture, activation or rotary scaling we do not have; PI_E_CORRUPT for values that
  * contradict each other or pass the limits above; PI_E_USAGE for a bad act_override. */
 enum pi_code pi_shape_read(const struct pi_gguf *g, const char *act_override, struct pi_shape *out,
                            struct pi_err *err) PI_MUST_CHECK;
+
+/* Sets arch and what the architecture's name says of the form: norms, gate, kind of positions, the usual activation. */
+void pi_shape_set_arch(struct pi_shape *s, enum pi_arch arch);
 
 const char *pi_arch_name(enum pi_arch arch);
 const char *pi_activation_name(enum pi_activation act);

@@ -6,10 +6,12 @@ libpi_convert_a_SOURCES = \
 	convert/pi_convert_report.c convert/pi_convert_report.h \
 	convert/pi_dump.c convert/pi_dump.h \
 	convert/pi_gguf_import.c convert/pi_gguf_import.h \
-	convert/pi_hf.c convert/pi_hf.h \
+	convert/pi_hf.c convert/pi_hf.h convert/pi_hf_int.h \
+	convert/pi_hf_arch.c \
 	convert/pi_hf_forward.c convert/pi_hf_forward.h \
 	convert/pi_hf_keys.c \
 	convert/pi_hf_map.c \
+	convert/pi_hf_rope.c \
 	convert/pi_hf_vocab.c convert/pi_hf_vocab.h \
 	convert/pi_json.c convert/pi_json.h \
 	convert/pi_note.c convert/pi_note.h \

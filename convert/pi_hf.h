@@ -1,8 +1,8 @@
 /*
  * pi_hf.h - Hugging Face model directories: config.json understood, tensors mapped to GGUF names.
  *
- * Here: LlamaForCausalLM and MistralForCausalLM (architecture llama), OPTForCausalLM with the norm before the blocks (opt). What changes the
- * model's result and is not understood is refused by name, never skipped.
+ * Which classes of transformers are read is the table in pi_hf_arch.c. What changes the model's result and is not understood is refused by name,
+ * never skipped.
  */
 #ifndef PI_HF_H
 #define PI_HF_H
@@ -27,14 +27,17 @@ enum pi_hf_rope {
 
 /* What config.json says, defaults of the architecture filled in. */
 struct pi_hf_config {
-    /* n_rot, rope_base and the like included; rope_neox is true: the rows are not permuted yet */
+    /* n_rot, rope_base and the like included. rope_neox is the target's: where it is false, rows of q and k are permuted on their way */
     struct pi_shape shape;
+    const char *layers; /* before a layer's number in names: "layers." */
     enum pi_hf_rope rope;
     float rope_low_freq, rope_high_freq; /* llama3 */
     bool tied;                           /* the output matrix is the embedding */
     bool tie_said;                       /* config.json says whether */
-    bool attn_bias;                      /* biases of q, k, v, o */
-    int64_t bos, eos, eot, pad;          /* -1: not given; eot: the second of a list of eos ids */
+    bool qkv_bias, o_bias, mlp_bias;     /* which projections have biases */
+    bool norm_plus_one;         /* norm weights are stored less 1 (Nemotron's LayerNorm1p) */
+    float rotary_share;         /* of each head; 1: all of it */
+    int64_t bos, eos, eot, pad; /* -1: not given; eot: the second of a list of eos ids */
     char name[128];
 };
 

@@ -13,9 +13,26 @@
 
 #define TILE_ELEMS ((size_t)4 << 20) /* weights held as F32 at a time */
 
+/* A checkpoint's names. */
+struct names {
+    const char *attn_norm, *o, *ffn_norm, *gate, *up, *down, *out_norm;
+};
+
+static const struct names llama_names = {"input_layernorm",
+                                         "self_attn.o_proj",
+                                         "post_attention_layernorm",
+                                         "mlp.gate_proj",
+                                         "mlp.up_proj",
+                                         "mlp.down_proj",
+                                         "norm"};
+static const struct names opt_names = {
+    "self_attn_layer_norm", "self_attn.out_proj", "final_layer_norm", NULL, "fc1", "fc2",
+    "final_layer_norm"};
+
 /* Scratch of one pass; T = n_tok. */
 struct pass {
     const struct pi_hf_config *c;
+    const struct names *name;
     const struct pi_source *src;
     const struct pi_cpu *cpu;
     uint32_t n_tok, n_q, n_kv;
@@ -25,7 +42,7 @@ struct pass {
     float *x, *h;           /* (T, n_embd) */
     float *q, *k, *v, *att; /* (T, n_q | n_kv | n_kv | n_q) */
     float *gate, *up;       /* (T, n_ff) */
-    float *cosine, *sine;   /* (T, head_dim / 2) */
+    float *cosine, *sine;   /* (T, n_rot / 2) */
     float *scores;          /* (T) */
 };
 
@@ -65,7 +82,7 @@ static enum pi_code find(const struct pass *p, int64_t layer, const char *base,
     if (layer < 0)
         (void)snprintf(name, sizeof(name), "%s", base);
     else
-        (void)snprintf(name, sizeof(name), "layers.%lld.%s", (long long)layer, base);
+        (void)snprintf(name, sizeof(name), "%s%lld.%s", p->c->layers, (long long)layer, base);
     *out = pi_hf_find(p->src, name);
     if (*out == NULL || !(*out)->readable)
         return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is missing", p->src->maps[0].path,
@@ -117,6 +134,8 @@ static enum pi_code norm(const struct pass *p, int64_t layer, const char *stem, 
     (void)snprintf(name, sizeof(name), "%s.weight", stem);
     PI_TRY(find(p, layer, name, &w, err));
     read_elems(p, w, 0, p->vec, n);
+    for (uint32_t i = 0; p->c->norm_plus_one && i < n; i++)
+        p->vec[i] += 1.0f;
     for (uint32_t t = 0; t < p->n_tok; t++) {
         const float *x = p->x + (size_t)t * n;
         double mean = 0.0, sq = 0.0, scale;
@@ -200,7 +219,7 @@ static void fill_rotation(const struct pass *p)
 
 static void rotate(const struct pass *p, float *x, uint32_t n_heads)
 {
-    uint32_t width = p->c->shape.head_dim, half = width / 2;
+    uint32_t width = p->c->shape.head_dim, half = p->c->shape.n_rot / 2;
 
     for (uint32_t t = 0; t < p->n_tok; t++)
         for (uint32_t h = 0; h < n_heads; h++) {
@@ -242,9 +261,9 @@ static enum pi_code attention(const struct pass *p, uint32_t layer, struct pi_er
 {
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &p->c->shape;
-    bool opt = s->arch == PI_ARCH_OPT, bias = p->c->attn_bias;
+    bool bias = p->c->qkv_bias;
 
-    PI_TRY(norm(p, layer, opt ? "self_attn_layer_norm" : "input_layernorm", err));
+    PI_TRY(norm(p, layer, p->name->attn_norm, err));
     PI_TRY(linear(p, layer, "self_attn.q_proj", bias, p->h, s->n_embd, p->q, p->n_q, err));
     PI_TRY(linear(p, layer, "self_attn.k_proj", bias, p->h, s->n_embd, p->k, p->n_kv, err));
     PI_TRY(linear(p, layer, "self_attn.v_proj", bias, p->h, s->n_embd, p->v, p->n_kv, err));
@@ -255,8 +274,7 @@ static enum pi_code attention(const struct pass *p, uint32_t layer, struct pi_er
     for (uint32_t t = 0; t < p->n_tok; t++)
         for (uint32_t h = 0; h < s->n_head; h++)
             attend(p, t, h);
-    PI_TRY(linear(p, layer, opt ? "self_attn.out_proj" : "self_attn.o_proj", bias, p->att, p->n_q,
-                  p->h, s->n_embd, err));
+    PI_TRY(linear(p, layer, p->name->o, p->c->o_bias, p->att, p->n_q, p->h, s->n_embd, err));
     for (size_t i = 0; i < (size_t)p->n_tok * s->n_embd; i++)
         p->x[i] += p->h[i];
 out:
@@ -289,17 +307,16 @@ static enum pi_code feed_forward(const struct pass *p, uint32_t layer, struct pi
 {
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &p->c->shape;
-    bool opt = s->arch == PI_ARCH_OPT;
+    bool bias = p->c->mlp_bias;
 
-    PI_TRY(norm(p, layer, opt ? "final_layer_norm" : "post_attention_layernorm", err));
-    PI_TRY(linear(p, layer, opt ? "fc1" : "mlp.gate_proj", opt, p->h, s->n_embd, p->gate, s->n_ff,
-                  err));
+    PI_TRY(norm(p, layer, p->name->ffn_norm, err));
+    PI_TRY(linear(p, layer, s->gated ? p->name->gate : p->name->up, bias, p->h, s->n_embd, p->gate,
+                  s->n_ff, err));
     if (s->gated)
-        PI_TRY(linear(p, layer, "mlp.up_proj", false, p->h, s->n_embd, p->up, s->n_ff, err));
+        PI_TRY(linear(p, layer, p->name->up, bias, p->h, s->n_embd, p->up, s->n_ff, err));
     for (size_t i = 0; i < (size_t)p->n_tok * s->n_ff; i++)
         p->gate[i] = activate(s, p->gate[i]) * (s->gated ? p->up[i] : 1.0f);
-    PI_TRY(linear(p, layer, opt ? "fc2" : "mlp.down_proj", opt, p->gate, s->n_ff, p->h, s->n_embd,
-                  err));
+    PI_TRY(linear(p, layer, p->name->down, bias, p->gate, s->n_ff, p->h, s->n_embd, err));
     for (size_t i = 0; i < (size_t)p->n_tok * s->n_embd; i++)
         p->x[i] += p->h[i];
 out:
@@ -369,6 +386,7 @@ enum pi_code pi_hf_forward(const struct pi_hf_config *c, const struct pi_source 
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &c->shape;
     struct pass p = {.c = c,
+                     .name = s->arch == PI_ARCH_OPT ? &opt_names : &llama_names,
                      .src = src,
                      .n_tok = n_tok,
                      .n_q = s->n_head * s->head_dim,
@@ -386,7 +404,7 @@ enum pi_code pi_hf_forward(const struct pi_hf_config *c, const struct pi_source 
         PI_TRY(attention(&p, l, err));
         PI_TRY(feed_forward(&p, l, err));
     }
-    PI_TRY(norm(&p, -1, s->layer_norm ? "final_layer_norm" : "norm", err));
+    PI_TRY(norm(&p, -1, p.name->out_norm, err));
     PI_TRY(linear(&p, -1, own_head ? "lm_head" : "embed_tokens", false, p.h, s->n_embd, logits_out,
                   s->n_vocab, err));
 out:

@@ -22,12 +22,18 @@ enum dim {
 enum op {
     OP_PLAIN,
     OP_TRANSPOSE,
+    OP_NORM, /* + 1 where the architecture stores norms less 1 */
     OP_ROT_Q,
     OP_ROT_KV
 };
 enum when {
     ALWAYS,
-    IF_BIAS,
+    IF_QKV_BIAS,
+    IF_O_BIAS,
+    IF_MLP_BIAS,
+    IF_GATED,
+    IF_GATE_BIAS,
+    IF_LAYER_NORM,
     IF_UNTIED
 };
 
@@ -38,27 +44,34 @@ struct row {
     enum when when;
 };
 
+/* Llama and what descends from it: names and order are the same, parts come and go. */
 static const struct row llama_model[] = {
     {"embed_tokens.weight", "token_embd.weight", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS},
-    {"norm.weight", "output_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
+    {"norm.weight", "output_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
+    {"norm.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_LAYER_NORM},
     {"lm_head.weight", "output.weight", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED},
     {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
 };
 
 static const struct row llama_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
+    {"input_layernorm.weight", "attn_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
+    {"input_layernorm.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_LAYER_NORM},
     {"self_attn.q_proj.weight", "attn_q.weight", D_Q, D_EMBD, OP_ROT_Q, ALWAYS},
-    {"self_attn.q_proj.bias", "attn_q.bias", D_1, D_Q, OP_ROT_Q, IF_BIAS},
+    {"self_attn.q_proj.bias", "attn_q.bias", D_1, D_Q, OP_ROT_Q, IF_QKV_BIAS},
     {"self_attn.k_proj.weight", "attn_k.weight", D_KV, D_EMBD, OP_ROT_KV, ALWAYS},
-    {"self_attn.k_proj.bias", "attn_k.bias", D_1, D_KV, OP_ROT_KV, IF_BIAS},
+    {"self_attn.k_proj.bias", "attn_k.bias", D_1, D_KV, OP_ROT_KV, IF_QKV_BIAS},
     {"self_attn.v_proj.weight", "attn_v.weight", D_KV, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn.v_proj.bias", "attn_v.bias", D_1, D_KV, OP_PLAIN, IF_BIAS},
+    {"self_attn.v_proj.bias", "attn_v.bias", D_1, D_KV, OP_PLAIN, IF_QKV_BIAS},
     {"self_attn.o_proj.weight", "attn_output.weight", D_EMBD, D_Q, OP_PLAIN, ALWAYS},
-    {"self_attn.o_proj.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, IF_BIAS},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", D_FF, D_EMBD, OP_PLAIN, ALWAYS},
+    {"self_attn.o_proj.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, IF_O_BIAS},
+    {"post_attention_layernorm.weight", "ffn_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
+    {"post_attention_layernorm.bias", "ffn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_LAYER_NORM},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", D_FF, D_EMBD, OP_PLAIN, IF_GATED},
+    {"mlp.gate_proj.bias", "ffn_gate.bias", D_1, D_FF, OP_PLAIN, IF_GATE_BIAS},
     {"mlp.up_proj.weight", "ffn_up.weight", D_FF, D_EMBD, OP_PLAIN, ALWAYS},
+    {"mlp.up_proj.bias", "ffn_up.bias", D_1, D_FF, OP_PLAIN, IF_MLP_BIAS},
     {"mlp.down_proj.weight", "ffn_down_t.weight", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS},
+    {"mlp.down_proj.bias", "ffn_down_t.bias", D_1, D_EMBD, OP_PLAIN, IF_MLP_BIAS},
     {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
 };
 
@@ -181,9 +194,36 @@ static enum pi_code add_mapped(struct mapper *m, const struct row *r, const stru
     p->src_name = t->name;
     p->src_name_n = strlen(t->name);
     p->transpose = r->op == OP_TRANSPOSE;
-    p->rot_heads = r->op == OP_ROT_Q ? s->n_head : r->op == OP_ROT_KV ? s->n_head_kv : 0;
+    if (!s->rope_neox)
+        p->rot_heads = r->op == OP_ROT_Q ? s->n_head : r->op == OP_ROT_KV ? s->n_head_kv : 0;
+    p->add = r->op == OP_NORM && m->c->norm_plus_one ? 1.0f : 0.0f;
     m->used[t - m->src->t] = true;
     return PI_OK;
+}
+
+static bool is_there(const struct mapper *m, enum when when)
+{
+    const struct pi_hf_config *c = m->c;
+
+    switch (when) {
+    case ALWAYS:
+        break;
+    case IF_QKV_BIAS:
+        return c->qkv_bias;
+    case IF_O_BIAS:
+        return c->o_bias;
+    case IF_MLP_BIAS:
+        return c->mlp_bias;
+    case IF_GATED:
+        return c->shape.gated;
+    case IF_GATE_BIAS:
+        return c->shape.gated && c->mlp_bias;
+    case IF_LAYER_NORM:
+        return c->shape.layer_norm;
+    case IF_UNTIED:
+        return !m->tied;
+    }
+    return true;
 }
 
 /* layer < 0: the tensors outside of the blocks. */
@@ -194,12 +234,12 @@ static enum pi_code map_rows(struct mapper *m, const struct row *rows, int64_t l
         char hf[128], name[64];
         const struct pi_src_tensor *t;
 
-        if ((r->when == IF_BIAS && !m->c->attn_bias) || (r->when == IF_UNTIED && m->tied))
+        if (!is_there(m, r->when))
             continue;
         (void)snprintf(hf, sizeof(hf), "%s", r->hf);
         (void)snprintf(name, sizeof(name), "%s", r->gguf);
         if (layer >= 0) {
-            (void)snprintf(hf, sizeof(hf), "layers.%lld.%s", (long long)layer, r->hf);
+            (void)snprintf(hf, sizeof(hf), "%s%lld.%s", m->c->layers, (long long)layer, r->hf);
             (void)snprintf(name, sizeof(name), "blk.%lld.%s", (long long)layer, r->gguf);
         }
         t = pi_hf_find(m->src, hf);

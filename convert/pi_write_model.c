@@ -112,6 +112,8 @@ static void read_plain(const struct pi_cpu *cpu, const struct pi_plan_tensor *t,
     for (uint64_t r = begin; r < end; r++)
         read_f32(k, t->src_type, t->data + source_row(t, t->n_rows, r) * stride,
                  out + (r - begin) * t->n_cols, t->n_cols);
+    for (uint64_t i = 0; t->add != 0.0f && i < (end - begin) * t->n_cols; i++)
+        out[i] += t->add;
 }
 
 /* The same of a transposed source: columns [begin, end) of its n_cols rows. begin is a multiple of COLUMN_STEP, end too or the last. */

@@ -45,6 +45,7 @@ struct pi_plan_tensor {
     bool transpose;                  /* the source is (n_cols, n_rows) */
     /* > 0: rows are rotary heads to be interleaved as llama.cpp stores them, this many of them */
     uint32_t rot_heads;
+    float add; /* to every element (Nemotron's norms are stored less 1) */
     /* the bytes as they are (integer tensors and the like), type src_type, shape ne */
     bool verbatim;
     uint64_t ne[PI_GGUF_MAX_DIMS]; /* verbatim only */

@@ -152,7 +152,7 @@ static enum pi_code load_attn(struct pi_model *m, uint32_t l, struct pi_err *err
     struct pi_layer_weights *w = &m->layers[l];
     uint32_t n_q = s->n_head * s->head_dim, n_kv = s->n_head_kv * s->head_dim;
     char b[NAME_MAX_BYTES];
-    bool bias = s->arch == PI_ARCH_OPT;
+    bool bias = s->biases;
     enum pi_code rc;
 
     PI_TRY(load_vec(m, layer_name(b, l, "attn_norm.weight"), s->n_embd, true, &w->attn_norm, err));
@@ -175,7 +175,7 @@ static enum pi_code load_ffn(struct pi_model *m, uint32_t l, struct pi_err *err)
     const struct pi_shape *s = &m->shape;
     struct pi_layer_weights *w = &m->layers[l];
     char b[NAME_MAX_BYTES];
-    bool bias = s->arch == PI_ARCH_OPT;
+    bool bias = s->biases;
     enum pi_code rc;
 
     PI_TRY(load_vec(m, layer_name(b, l, "ffn_norm.weight"), s->n_embd, true, &w->ffn_norm, err));

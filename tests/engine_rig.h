@@ -169,7 +169,7 @@ static inline struct pi_mat mat(const float *w, uint32_t n_rows, uint32_t n_cols
 static inline void oracle(struct rig *r, float threshold)
 {
     const struct tiny *t = &r->t;
-    const char *first = t->arch == PI_ARCH_OPT ? "ffn_up.weight" : "ffn_gate.weight";
+    const char *first = tiny_form(t).gated ? "ffn_gate.weight" : "ffn_up.weight";
 
     r->pred = (struct pi_predictor){
         .n_layer = t->n_layer, .n_ff = t->n_ff, .n_embd = t->n_embd, .layers = r->pred_layers};

@@ -78,6 +78,29 @@ static void test_by_hand(void)
     check_by_hand(&t, "opt, gelu");
 }
 
+static void test_architectures(void)
+{
+    struct tiny t = llama;
+
+    t.arch = PI_ARCH_ARCEE;
+    t.act = "relu2";
+    t.n_head_kv = 2;
+    check_by_hand(&t, "arcee");
+    t.bias = true;
+    check_by_hand(&t, "arcee with all biases");
+    t.arch = PI_ARCH_NEMOTRON;
+    t.n_rot = 8;
+    check_by_hand(&t, "nemotron");
+    t.rope_freqs = true;
+    check_by_hand(&t, "nemotron, rope_freqs");
+    t = llama;
+    t.arch = PI_ARCH_QWEN2;
+    t.n_head_kv = 2;
+    t.tied = true;
+    t.act = "silu";
+    check_by_hand(&t, "qwen2");
+}
+
 static void check_quantised(enum pi_type type, bool down_t)
 {
     struct tiny t = llama;
@@ -229,6 +252,7 @@ static void test_batches(const struct tiny *t, enum pi_mode mode)
 int main(void)
 {
     test_by_hand();
+    test_architectures();
     check_quantised(PI_TYPE_Q8_0, true);
     check_quantised(PI_TYPE_Q8_0, false);
     check_quantised(PI_TYPE_Q4_0, true);

@@ -52,7 +52,7 @@ static void test_defaults(void)
     EQ(c.shape.n_ctx_train, 256);
     NEAR(c.shape.norm_eps, 1e-6, 1e-12);
     NEAR(c.shape.rope_base, 10000.0, 0.0);
-    OK(!c.tied && !c.tie_said && !c.attn_bias && c.shape.gated && !c.shape.layer_norm);
+    OK(!c.tied && !c.tie_said && !c.qkv_bias && c.shape.gated && !c.shape.layer_norm);
     EQ(c.bos, -1);
     STREQ(c.name, "model"); /* the folder does not exist */
 
@@ -61,7 +61,7 @@ static void test_defaults(void)
     EQ(c.shape.act, PI_ACT_RELU);
     EQ(c.shape.pos_offset, 2);
     NEAR(c.shape.norm_eps, 1e-5, 1e-12);
-    OK(c.tied && c.attn_bias && !c.shape.gated && c.shape.layer_norm && c.shape.learned_pos);
+    OK(c.tied && c.qkv_bias && !c.shape.gated && c.shape.layer_norm && c.shape.learned_pos);
 }
 
 static void test_forms(void)
@@ -85,7 +85,7 @@ static void test_forms(void)
     EQ(c.eot, 9);
     EQ(c.bos, 3);
     STREQ(c.name, "My-Model");
-    OK(c.tied && c.tie_said && c.attn_bias);
+    OK(c.tied && c.tie_said && c.qkv_bias);
 
     PASSES(
         read_config(
@@ -190,6 +190,68 @@ static void test_mistral(void)
     OK(strstr(said, "64 of 256") != NULL);
 }
 
+#define BODY                                                                \
+    "\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":100,\"max_position_embeddings\":256"
+
+/* Classes that share Llama's keys. */
+static void test_llama_like(void)
+{
+    struct pi_hf_config c;
+    struct pi_err e = {0};
+
+    PASSES(read_config("{\"architectures\":[\"ArceeForCausalLM\"]," BODY
+                       ",\"mlp_bias\":true,\"attention_bias\":true}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.arch, PI_ARCH_ARCEE);
+    EQ(c.shape.act, PI_ACT_RELU2);
+    OK(!c.shape.gated && !c.shape.rope_neox && c.mlp_bias && c.qkv_bias && c.o_bias);
+    PASSES(read_config("{\"architectures\":[\"NemotronForCausalLM\"]," BODY
+                       ",\"norm_eps\":1e-4,\"rope_parameters\":{\"partial_rotary_factor\":0.25}}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.arch, PI_ARCH_NEMOTRON);
+    EQ(c.shape.n_rot, 4);
+    NEAR(c.shape.norm_eps, 1e-4, 1e-9);
+    OK(c.shape.layer_norm && c.norm_plus_one && c.shape.rope_neox && !c.shape.gated);
+    PASSES(read_config("{\"model_type\":\"nemotron\"," BODY "}", NULL, &c, &e), e);
+    EQ(c.shape.n_rot, 8); /* half, where no key says more */
+    FAILS(read_config("{\"model_type\":\"nemotron\"," BODY ",\"partial_rotary_factor\":0.2}", NULL,
+                      &c, &e),
+          PI_E_CORRUPT, "odd width 3", e);
+    PASSES(read_config("{\"architectures\":[\"Qwen2ForCausalLM\"]," BODY
+                       ",\"sliding_window\":64,\"use_sliding_window\":false}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.arch, PI_ARCH_QWEN2);
+    EQ(c.shape.n_ctx_train, 256);
+    OK(c.qkv_bias && !c.o_bias && c.shape.rope_neox);
+    PASSES(read_config("{\"architectures\":[\"Qwen2ForCausalLM\"]," BODY
+                       ",\"sliding_window\":64,\"use_sliding_window\":true}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.n_ctx_train, 64);
+    PASSES(read_config("{\"architectures\":[\"PhoneLMForCausalLM\"]," BODY "}", NULL, &c, &e), e);
+    EQ(c.shape.arch, PI_ARCH_LLAMA);
+    EQ(c.shape.act, PI_ACT_RELU);
+    PASSES(read_config("{\"architectures\":[\"SparseLlamaForCausalLM\"]," BODY
+                       ",\"hidden_act\":\"fatrelu\",\"hidden_act_param\":0.01}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.act, PI_ACT_FATRELU);
+    FAILS(read_config("{\"model_type\":\"sparsellama\"," BODY "}", NULL, &c, &e), PI_E_CORRUPT,
+          "no \"hidden_act\"", e);
+    PASSES(read_config("{\"model_type\":\"llama\"," BODY ",\"activation_function\":\"relu\"}", NULL,
+                       &c, &e),
+           e);
+    EQ(c.shape.act, PI_ACT_RELU);
+    FAILS(read_config("{\"model_type\":\"llama\"," BODY
+                      ",\"activation\":\"relu\",\"hidden_act\":\"silu\"}",
+                      NULL, &c, &e),
+          PI_E_CORRUPT, "two activations", e);
+}
+
 static void test_refusals(void)
 {
     static const struct {
@@ -240,6 +302,7 @@ int main(void)
     test_forms();
     test_rope();
     test_mistral();
+    test_llama_like();
     test_refusals();
     return DONE();
 }

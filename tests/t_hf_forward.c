@@ -73,8 +73,10 @@ static double compare(struct model *m, struct pi_err *e)
 
 int main(void)
 {
-    static const char *const cases[] = {"llama-relu", "llama-silu-gqa-tied", "opt-pre",
-                                        "llama3-rope-bf16-sharded", "mistral-relu-gqa-oldconfig"};
+    static const char *const cases[] = {
+        "llama-relu",  "llama-silu-gqa-tied", "opt-pre",    "llama3-rope-bf16-sharded",
+        "arcee-relu2", "nemotron-relu2",      "qwen2-silu", "mistral-relu-gqa-oldconfig",
+    };
     const char *shared = tap_shared(), *src = getenv("abs_top_srcdir");
     char dir[512];
     int n = 0;

@@ -47,6 +47,43 @@ const char *tiny_path(const char *name)
     return paths[n_paths++];
 }
 
+/* ---- forms ---- */
+
+struct tiny_form tiny_form(const struct tiny *t)
+{
+    struct tiny_form f = {.gated = true, .qkv_bias = t->bias, .o_bias = t->bias};
+
+    switch (t->arch) {
+    case PI_ARCH_OPT:
+        f = (struct tiny_form){.layer_norm = true,
+                               .learned_pos = true,
+                               .qkv_bias = true,
+                               .o_bias = true,
+                               .mlp_bias = true};
+        break;
+    case PI_ARCH_NEMOTRON:
+        f.layer_norm = f.neox = true;
+        f.gated = false;
+        break;
+    case PI_ARCH_ARCEE:
+        f.gated = false;
+        f.mlp_bias = t->bias;
+        break;
+    case PI_ARCH_QWEN2:
+        f.neox = f.qkv_bias = true;
+        f.o_bias = false;
+        break;
+    default:
+        break;
+    }
+    return f;
+}
+
+static uint32_t n_rot(const struct tiny *t)
+{
+    return t->n_rot != 0 ? t->n_rot : t->head_dim;
+}
+
 /* ---- weights ---- */
 
 static uint64_t mix(uint64_t x)
@@ -160,7 +197,7 @@ static void put_layer(struct entries *es, uint32_t l, const char *stem, uint32_t
 static void list_layer(const struct tiny *t, uint32_t l, struct entries *es)
 {
     uint32_t d = t->n_embd, q = t->n_head * t->head_dim, kv = t->n_head_kv * t->head_dim;
-    bool opt = t->arch == PI_ARCH_OPT;
+    const struct tiny_form f = tiny_form(t);
 
     put_layer(es, l, "attn_norm.weight", 1, d);
     put_layer(es, l, "ffn_norm.weight", 1, d);
@@ -168,20 +205,23 @@ static void list_layer(const struct tiny *t, uint32_t l, struct entries *es)
     put_layer(es, l, "attn_k.weight", kv, d);
     put_layer(es, l, "attn_v.weight", kv, d);
     put_layer(es, l, "attn_output.weight", d, q);
-    if (!opt)
+    if (f.gated)
         put_layer(es, l, "ffn_gate.weight", t->n_ff, d);
     put_layer(es, l, "ffn_up.weight", t->n_ff, d);
     put_layer(es, l, "ffn_down_t.weight", t->n_ff, d);
     es->e[es->n - 1].transposed = !t->down_t;
-    if (opt || t->bias) {
+    if (f.qkv_bias) {
         put_layer(es, l, "attn_q.bias", 1, q);
         put_layer(es, l, "attn_k.bias", 1, kv);
         put_layer(es, l, "attn_v.bias", 1, kv);
-        put_layer(es, l, "attn_output.bias", 1, d);
     }
-    if (opt) {
+    if (f.o_bias)
+        put_layer(es, l, "attn_output.bias", 1, d);
+    if (f.layer_norm) {
         put_layer(es, l, "attn_norm.bias", 1, d);
         put_layer(es, l, "ffn_norm.bias", 1, d);
+    }
+    if (f.mlp_bias) {
         put_layer(es, l, "ffn_up.bias", 1, t->n_ff);
         put_layer(es, l, "ffn_down.bias", 1, d);
     }
@@ -189,17 +229,19 @@ static void list_layer(const struct tiny *t, uint32_t l, struct entries *es)
 
 static void list_tensors(const struct tiny *t, struct entries *es)
 {
+    const struct tiny_form f = tiny_form(t);
+
     es->n = 0;
     put(es, "token_embd.weight", t->n_vocab, t->n_embd);
     put(es, "output_norm.weight", 1, t->n_embd);
     if (!t->tied)
         put(es, "output.weight", t->n_vocab, t->n_embd);
-    if (t->arch == PI_ARCH_OPT) {
+    if (f.learned_pos)
         put(es, "position_embd.weight", t->n_ctx + 2, t->n_embd);
+    if (f.layer_norm)
         put(es, "output_norm.bias", 1, t->n_embd);
-    }
     if (t->rope_freqs)
-        put(es, "rope_freqs.weight", 1, t->head_dim / 2);
+        put(es, "rope_freqs.weight", 1, n_rot(t) / 2);
     for (uint32_t l = 0; l < t->n_layer; l++)
         list_layer(t, l, es);
 }
@@ -217,6 +259,7 @@ static void set_keys(const struct tiny *t, struct pi_gguf_writer *w)
         {"block_count", t->n_layer},           {"feed_forward_length", t->n_ff},
         {"attention.head_count", t->n_head},   {"attention.head_count_kv", t->n_head_kv},
         {"attention.key_length", t->head_dim}, {"attention.value_length", t->head_dim},
+        {"rope.dimension_count", n_rot(t)},
     };
 
 #define KEY(name) ((void)snprintf(key, sizeof(key), "%s.%s", a, (name)), key)
@@ -361,7 +404,7 @@ static void norm(const struct tiny *t, const char *stem, const double *x, double
     (void)snprintf(name, sizeof(name), "%s.weight", stem);
     w = tiny_tensor(t, name, 1, t->n_embd);
     (void)snprintf(name, sizeof(name), "%s.bias", stem);
-    if (t->arch == PI_ARCH_OPT) {
+    if (tiny_form(t).layer_norm) {
         b = tiny_tensor(t, name, 1, t->n_embd);
         for (uint32_t i = 0; i < t->n_embd; i++)
             mean += x[i] / t->n_embd;
@@ -377,7 +420,7 @@ static void norm(const struct tiny *t, const char *stem, const double *x, double
 /* The YaRN paper's ramp over dimensions, scale 4, 8 original positions, turns between 32 and 1. */
 static double scaled_frequency(const struct tiny *t, uint32_t i, const float *factors)
 {
-    double base = 10000.0, n = t->head_dim, f = pow(base, -2.0 * i / n);
+    double base = 10000.0, n = n_rot(t), f = pow(base, -2.0 * i / n);
 
     if (factors != NULL)
         f /= (double)factors[i];
@@ -402,15 +445,17 @@ static void rotate(const struct tiny *t, double *x, uint32_t n_heads, uint32_t p
     double m = t->rope_scaling != NULL && strcmp(t->rope_scaling, "yarn") == 0
                    ? 0.1 * log(4.0) + 1.0
                    : 1.0;
-    float *factors = t->rope_freqs ? tiny_tensor(t, "rope_freqs.weight", 1, t->head_dim / 2) : NULL;
+    uint32_t half = n_rot(t) / 2;
+    float *factors = t->rope_freqs ? tiny_tensor(t, "rope_freqs.weight", 1, half) : NULL;
+    bool neox = tiny_form(t).neox;
 
     for (uint32_t h = 0; h < n_heads; h++) {
-        for (uint32_t i = 0; i < t->head_dim / 2; i++) {
-            double *p = x + h * t->head_dim + 2 * i, a = p[0], b = p[1];
-            double angle = pos * scaled_frequency(t, i, factors);
+        for (uint32_t i = 0; i < half; i++) {
+            double *p = x + h * t->head_dim + (neox ? i : 2 * i), *r = p + (neox ? half : 1);
+            double a = *p, b = *r, angle = pos * scaled_frequency(t, i, factors);
 
-            p[0] = m * (a * cos(angle) - b * sin(angle));
-            p[1] = m * (a * sin(angle) + b * cos(angle));
+            *p = m * (a * cos(angle) - b * sin(angle));
+            *r = m * (a * sin(angle) + b * cos(angle));
         }
     }
     free(factors);
@@ -419,7 +464,8 @@ static void rotate(const struct tiny *t, double *x, uint32_t n_heads, uint32_t p
 static void attention(struct hand *h, uint32_t l, uint32_t pos, double *x)
 {
     const struct tiny *t = h->t;
-    bool opt = t->arch == PI_ARCH_OPT, bias = opt || t->bias;
+    const struct tiny_form f = tiny_form(t);
+    bool bias = f.qkv_bias;
     uint32_t d = t->n_embd, hd = t->head_dim, nq = t->n_head * hd, kv = t->n_head_kv * hd;
     double *normed = calloc(d, 8), *q = calloc(nq, 8), *o = calloc(nq, 8), *p = calloc(pos + 1u, 8),
            *add = calloc(d, 8);
@@ -431,7 +477,7 @@ static void attention(struct hand *h, uint32_t l, uint32_t pos, double *x)
     linear(t, l, "attn_q", bias, nq, d, normed, q);
     linear(t, l, "attn_k", bias, kv, d, normed, k + pos * kv);
     linear(t, l, "attn_v", bias, kv, d, normed, v + pos * kv);
-    if (!opt) {
+    if (!f.learned_pos) {
         rotate(t, q, t->n_head, pos);
         rotate(t, k + pos * kv, t->n_head_kv, pos);
     }
@@ -451,7 +497,7 @@ static void attention(struct hand *h, uint32_t l, uint32_t pos, double *x)
                 o[head * hd + i] += p[j] / sum * v[j * kv + at + i];
         }
     }
-    linear(t, l, "attn_output", bias, d, nq, o, add);
+    linear(t, l, "attn_output", f.o_bias, d, nq, o, add);
     for (uint32_t i = 0; i < d; i++)
         x[i] += add[i];
     free(normed);
@@ -477,20 +523,20 @@ static double activation(const struct tiny *t, double x)
 
 static void feed_forward(const struct tiny *t, uint32_t l, double *x)
 {
-    bool opt = t->arch == PI_ARCH_OPT;
+    const struct tiny_form form = tiny_form(t);
     uint32_t d = t->n_embd, f = t->n_ff;
     double *normed = calloc(d, 8), *g = calloc(f, 8), *u = calloc(f, 8);
     float *down = tiny_layer_tensor(t, l, "ffn_down_t.weight", f, d);
-    float *b = opt ? tiny_layer_tensor(t, l, "ffn_down.bias", 1, d) : NULL;
+    float *b = form.mlp_bias ? tiny_layer_tensor(t, l, "ffn_down.bias", 1, d) : NULL;
     char stem[64];
 
     (void)snprintf(stem, sizeof(stem), "blk.%u.ffn_norm", l);
     norm(t, stem, x, normed);
-    linear(t, l, "ffn_up", opt, f, d, normed, u);
-    if (!opt)
+    linear(t, l, "ffn_up", form.mlp_bias, f, d, normed, u);
+    if (form.gated)
         linear(t, l, "ffn_gate", false, f, d, normed, g);
     for (uint32_t i = 0; i < f; i++) {
-        double h = opt ? activation(t, u[i]) : activation(t, g[i]) * u[i];
+        double h = form.gated ? activation(t, g[i]) * u[i] : activation(t, u[i]);
 
         for (uint32_t c = 0; c < d; c++)
             x[c] += h * (double)down[(size_t)i * d + c];
@@ -515,7 +561,7 @@ double *tiny_forward(const struct tiny *t, const int32_t *tokens, uint32_t n)
     h.v = calloc((size_t)t->n_layer * n * kv, 8);
     if (!t->tied)
         out = tiny_tensor(t, "output.weight", t->n_vocab, d);
-    if (t->arch == PI_ARCH_OPT)
+    if (tiny_form(t).learned_pos)
         pos_embd = tiny_tensor(t, "position_embd.weight", t->n_ctx + 2, d);
     for (uint32_t p = 0; p < n; p++) {
         for (uint32_t i = 0; i < d; i++)

@@ -17,7 +17,8 @@ struct tiny {
     float act_threshold;
     uint32_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, n_ctx;
     enum pi_type type;       /* of the matrices */
-    bool down_t, tied, bias; /* bias: on q, k, v, o of a llama */
+    uint32_t n_rot;          /* 0: all of head_dim */
+    bool down_t, tied, bias; /* bias: on q, k, v, o where the architecture does not say */
     bool dequantised;        /* F32 matrices that hold what type would have kept */
     bool rope_freqs;
     const char *rope_scaling; /* NULL, "linear" or "yarn", factor 4 over 8 positions */
@@ -29,6 +30,13 @@ struct tiny {
         TINY_NO_KERNEL
     } damage;
 };
+
+/* What an architecture looks like, as the models by hand have it. */
+struct tiny_form {
+    bool layer_norm, gated, learned_pos, neox;
+    bool qkv_bias, o_bias, mlp_bias;
+};
+struct tiny_form tiny_form(const struct tiny *t);
 
 /* The tensor as F32, row by row; the caller's to free(). Down projections are (n_ff, n_embd) under the name ffn_down_t. Values after rounding to
  * the tiny's type. */

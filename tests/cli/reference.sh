@@ -37,8 +37,9 @@ done
 if [ -n "$PI_SHARED" ] && [ -d "$PI_SHARED/reference" ]; then
     s=$PI_SHARED/reference
     one "$s/llama3-rope-bf16-sharded" bf16
-    one "$s/mistral-relu-gqa-oldconfig" f32
-    one "$s/opt-bin-f32" f32
+    for c in mistral-relu-gqa-oldconfig opt-bin-f32 arcee-relu2 qwen2-silu; do
+        one "$s/$c" f32
+    done
     for c in llama opt; do
         convert "$PI_SHARED/models/demo-$c" f16 "$tmp/t.gguf" || continue
         compare model "$tmp/t.gguf" "$s/trained-$c"
