@@ -1,6 +1,7 @@
 # libpi_common.a: what all programs share; no kernels.
 noinst_LIBRARIES += libpi_common.a
 libpi_common_a_SOURCES = \
+	common/pi_affinity.c common/pi_affinity.h \
 	common/pi_alloc.c common/pi_alloc.h \
 	common/pi_artifact.c common/pi_artifact.h \
 	common/pi_artifact_get.c common/pi_artifact_int.h \

@@ -3,6 +3,8 @@
 
 #include "common/pi_cores.h"
 
+#include "common/pi_alloc.h"
+
 #include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -10,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_CPUS 8192
+#define LIST_BYTES 4096 /* a list of CPUs */
+#define SET_WORDS  (PI_MAX_CPUS / CPU_SETSIZE)
 
 /* The first line of a file, without its newline; false when there is none. */
 static bool read_line(const char *path, char *line, size_t size)
@@ -106,55 +109,127 @@ uint32_t pi_cores_cgroup_limit(const char *root)
     return least;
 }
 
-/* True when cpu is the first allowed one of its siblings list ("0,64" or "0-1"). */
-static bool first_of_core(const char *root, int cpu, const cpu_set_t *mask)
+/* Adds the CPUs of a list as the kernel writes them ("0,64" or "0-1") to a set; text behind what can be read is ignored. */
+static void add_list(const char *list, cpu_set_t *set)
 {
-    char path[PATH_MAX], line[256];
-    char *s = line;
+    const char *s = list;
 
-    (void)snprintf(path, sizeof(path),
-                   "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", root, cpu);
-    if (!read_line(path, line, sizeof(line)))
-        return true;
     while (*s >= '0' && *s <= '9') {
-        long lo = strtol(s, &s, 10), hi = lo;
+        char *end;
+        long lo = strtol(s, &end, 10), hi = lo;
 
-        if (*s == '-')
-            hi = strtol(s + 1, &s, 10);
-        for (long c = lo; c <= hi && c < cpu; c++) {
-            if (c >= 0 && CPU_ISSET_S((size_t)c, CPU_ALLOC_SIZE(MAX_CPUS), mask))
-                return false;
-        }
-        s += *s == ',';
+        if (*end == '-')
+            hi = strtol(end + 1, &end, 10);
+        for (long c = lo; c <= hi && c < PI_MAX_CPUS; c++)
+            CPU_SET_S((size_t)c, PI_CPU_SET_BYTES, set);
+        s = end + (*end == ',');
     }
-    return true;
 }
 
-static uint32_t count_cpus(const char *root, bool physical)
+/* The CPU's SMT siblings, itself included. */
+static void siblings(const char *root, int cpu, cpu_set_t *set)
 {
-    size_t size = CPU_ALLOC_SIZE(MAX_CPUS);
-    cpu_set_t *mask = CPU_ALLOC(MAX_CPUS);
-    uint32_t n = 0;
+    char path[PATH_MAX], line[LIST_BYTES];
 
-    if (mask == NULL)
-        return 1;
-    CPU_ZERO_S(size, mask);
-    if (sched_getaffinity(0, size, mask) == 0) {
-        for (int c = 0; c < MAX_CPUS; c++) {
-            if (CPU_ISSET_S((size_t)c, size, mask) && (!physical || first_of_core(root, c, mask)))
-                n++;
+    CPU_ZERO_S(PI_CPU_SET_BYTES, set);
+    CPU_SET_S((size_t)cpu, PI_CPU_SET_BYTES, set);
+    (void)snprintf(path, sizeof(path),
+                   "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", root, cpu);
+    if (read_line(path, line, sizeof(line)))
+        add_list(line, set);
+}
+
+void pi_cores_remove(const char *root, int cpu, cpu_set_t *set)
+{
+    cpu_set_t core[SET_WORDS];
+
+    siblings(root, cpu, core);
+    CPU_AND_S(PI_CPU_SET_BYTES, core, core, set);
+    CPU_XOR_S(PI_CPU_SET_BYTES, set, set, core);
+}
+
+void pi_cores_node_cpus(const char *root, uint32_t node, cpu_set_t *set)
+{
+    char path[PATH_MAX], line[LIST_BYTES];
+
+    (void)snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%u/cpulist", root, node);
+    if (read_line(path, line, sizeof(line)))
+        add_list(line, set);
+}
+
+/* Moves the cores of each node to the front, one node after the other; what no node lists stays behind, as node 0's. */
+static void sort_by_node(const char *root, struct pi_core *cores, uint32_t n)
+{
+    uint32_t done = 0;
+
+    for (uint32_t node = 0; node < PI_MAX_NODES && done < n; node++) {
+        cpu_set_t set[SET_WORDS];
+
+        CPU_ZERO_S(PI_CPU_SET_BYTES, set);
+        pi_cores_node_cpus(root, node, set);
+        for (uint32_t i = done; i < n; i++) {
+            struct pi_core c = cores[i];
+
+            if (!CPU_ISSET_S((size_t)c.cpu, PI_CPU_SET_BYTES, set))
+                continue;
+            c.node = node;
+            memmove(cores + done + 1, cores + done, (i - done) * sizeof(*cores));
+            cores[done++] = c;
         }
     }
-    CPU_FREE(mask);
-    return n > 0 ? n : 1;
+}
+
+/* The first CPU of each core that is in the mask. cores may be NULL. */
+static uint32_t collect(const char *root, const cpu_set_t *mask, struct pi_core *cores)
+{
+    cpu_set_t rest[SET_WORDS];
+    uint32_t n = 0;
+
+    memcpy(rest, mask, PI_CPU_SET_BYTES);
+    for (int c = 0; c < PI_MAX_CPUS; c++) {
+        if (!CPU_ISSET_S((size_t)c, PI_CPU_SET_BYTES, rest))
+            continue;
+        pi_cores_remove(root, c, rest);
+        if (cores != NULL)
+            cores[n] = (struct pi_core){.cpu = c};
+        n++;
+    }
+    return n;
+}
+
+enum pi_code pi_cores_list(const char *root, const cpu_set_t *mask, struct pi_core **out,
+                           uint32_t *n_out, struct pi_err *err)
+{
+    uint32_t n = collect(root, mask, NULL);
+    struct pi_core *cores = pi_calloc_array(n, sizeof(*cores), err);
+
+    if (cores == NULL)
+        return PI_E_NOMEM;
+    (void)collect(root, mask, cores);
+    sort_by_node(root, cores, n);
+    *out = cores;
+    *n_out = n;
+    return PI_OK;
 }
 
 uint32_t pi_cores_physical(const char *root)
 {
-    return count_cpus(root, true);
+    cpu_set_t mask[SET_WORDS];
+    uint32_t n = 0;
+
+    CPU_ZERO_S(PI_CPU_SET_BYTES, mask);
+    if (sched_getaffinity(0, PI_CPU_SET_BYTES, mask) == 0)
+        n = collect(root, mask, NULL);
+    return n > 0 ? n : 1;
 }
 
 uint32_t pi_cores_logical(void)
 {
-    return count_cpus("", false);
+    cpu_set_t mask[SET_WORDS];
+    int n = 0;
+
+    CPU_ZERO_S(PI_CPU_SET_BYTES, mask);
+    if (sched_getaffinity(0, PI_CPU_SET_BYTES, mask) == 0)
+        n = CPU_COUNT_S(PI_CPU_SET_BYTES, mask);
+    return n > 0 ? (uint32_t)n : 1;
 }

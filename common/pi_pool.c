@@ -8,7 +8,8 @@
  * A barrier counts arrivals in two levels, about the square root of the team at each counter: with all of 16 threads at one counter its cache line goes from core
  * to core 16 times, one after the other. Who comes last, at most two counters later, changes the word that all others wait on.
  *
- * Threads are not pinned: on a shared machine a pinned thread waits for its own core while another is idle, and the barrier waits with it.
+ * Threads with a core each are let go when others want it: on a shared machine a pinned thread waits for its own core while another is idle, and the barrier waits
+ * with it. The kernel counts how long each thread could have run and did not (schedstat); where it does not, nobody is pinned.
  */
 #include "config.h"
 
@@ -25,6 +26,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -41,6 +43,9 @@
 #define YIELD_NS        5000 /* before the first yield; if one takes longer, another ran */
 #define CROWDED         64   /* waits without patience after such a yield */
 #define CACHE_LINE      64
+#define LOOK_NS         200000000 /* how often a pinned team looks for others on its cores */
+#define WAITED_PER_MILLE \
+    30 /* of the time since: a thread that waited longer for its core is better off elsewhere */
 
 /* A word to wait on and the number of threads that sleep on it. */
 struct gate {
@@ -66,11 +71,18 @@ struct pi_pool {
     struct counter *arrived; /* (n_groups) threads of the group that are at the barrier */
     struct counter groups;   /* groups whose threads are all there */
     alignas(CACHE_LINE) atomic_size_t next_chunk;
+    /* pi_pool_bind(); n_threads 0 without. Touched by the caller alone. */
+    struct pi_affinity affinity;
+    bool pinned;     /* threads are held to affinity.bound's cores */
+    pthread_t owner; /* the caller then */
+    int64_t looked;  /* when the waits were read */
 };
 
 struct worker {
     struct pi_pool *pool;
     uint32_t index;
+    atomic_int tid; /* the kernel's number of the thread; 0 before it runs */
+    int64_t waited; /* ns for a CPU, when last read; used by the caller */
 };
 
 static inline void cpu_relax(void)
@@ -140,6 +152,7 @@ static void *worker_main(void *arg)
     struct pi_pool *p = w->pool;
     unsigned seen = 0;
 
+    atomic_store(&w->tid, (int)syscall(SYS_gettid));
     for (;;) {
         gate_wait_change(&p->epoch, seen, p->spin ? IDLE_SPIN_NS : 0);
         seen++;
@@ -163,6 +176,125 @@ uint32_t pi_pool_usable_cores(void)
 
     return cores < limit ? cores : limit;
 }
+
+/* ---- cores ---- */
+
+/* Nanoseconds that a thread has been ready to run and did not; -1 where the kernel does not say. */
+static int64_t waited_ns(int tid)
+{
+    char path[64], line[64];
+    long long waited = -1;
+    FILE *f;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return -1;
+    if (fgets(line, sizeof(line), f) == NULL || sscanf(line, "%*u %lld", &waited) != 1)
+        waited = -1;
+    (void)fclose(f);
+    return waited;
+}
+
+/* The longest that a thread has waited for a CPU since the last look; -1 where that is not known. workers[n_threads - 1] stands for the caller. */
+static int64_t longest_wait(struct pi_pool *p)
+{
+    int64_t longest = 0;
+
+    for (uint32_t i = 0; i < p->n_threads; i++) {
+        struct worker *w = &p->workers[i];
+        int64_t t = waited_ns(atomic_load(&w->tid));
+
+        if (t < 0)
+            return -1;
+        longest = t - w->waited > longest ? t - w->waited : longest;
+        w->waited = t;
+    }
+    return longest;
+}
+
+/* Workers that have ended stay in the table until they are joined, so the handles are good. */
+static bool apply(struct pi_pool *p, cpu_set_t *sets)
+{
+    bool ok = sched_setaffinity(0, PI_CPU_SET_BYTES, pi_affinity_set(sets, 0)) == 0;
+
+    for (uint32_t t = 1; ok && t < p->n_threads; t++)
+        ok = pthread_setaffinity_np(p->threads[t - 1], PI_CPU_SET_BYTES,
+                                    pi_affinity_set(sets, t)) == 0;
+    return ok;
+}
+
+/* After a run: others on the team's cores? */
+static void look_around(struct pi_pool *p)
+{
+    int64_t t = now_ns(), since = t - p->looked, waited;
+
+    if (since < LOOK_NS || !pthread_equal(pthread_self(), p->owner))
+        return;
+    p->looked = t;
+    waited = longest_wait(p);
+    if (waited >= 0 && waited <= since / 1000 * WAITED_PER_MILLE)
+        return;
+    (void)apply(p, p->affinity.free);
+    p->pinned = false;
+}
+
+enum pi_code pi_pool_bind(struct pi_pool *p, enum pi_numa numa, bool own_cores, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    cpu_set_t *mask = pi_calloc_array(1, PI_CPU_SET_BYTES, err);
+
+    if (mask == NULL)
+        return PI_E_NOMEM;
+    if (p->affinity.n_threads > 0 || !pi_affinity_current(mask))
+        goto out;
+    p->owner = pthread_self();
+    p->looked = now_ns();
+    atomic_store(&p->workers[p->n_threads - 1].tid, (int)syscall(SYS_gettid));
+    own_cores = own_cores && waited_ns((int)syscall(SYS_gettid)) >= 0;
+    PI_TRY(pi_affinity_make("", mask, p->n_threads, numa, own_cores, &p->affinity, err));
+    p->pinned = p->affinity.own_cores;
+    if (!p->pinned && p->affinity.n_nodes == 1)
+        goto out;
+    if (!apply(p, p->affinity.bound)) {
+        for (uint32_t i = 0; i < p->n_threads; i++)
+            memcpy(pi_affinity_set(p->affinity.bound, i), mask, PI_CPU_SET_BYTES);
+        (void)apply(p, p->affinity.bound);
+        p->pinned = false;
+    }
+    (void)longest_wait(p);
+out:
+    free(mask);
+    return rc;
+}
+
+/* Gives the caller its mask back, unless somebody has changed it since. */
+static void unbind(struct pi_pool *p)
+{
+    cpu_set_t *now;
+
+    if (p->affinity.n_threads == 0 || !pthread_equal(pthread_self(), p->owner))
+        return;
+    now = pi_calloc_array(1, PI_CPU_SET_BYTES, NULL);
+    if (now != NULL && pi_affinity_current(now) &&
+        CPU_EQUAL_S(PI_CPU_SET_BYTES, now,
+                    pi_affinity_set(p->pinned ? p->affinity.bound : p->affinity.free, 0)))
+        (void)sched_setaffinity(0, PI_CPU_SET_BYTES, p->affinity.mask);
+    free(now);
+}
+
+struct pi_pool_place pi_pool_place(const struct pi_pool *p)
+{
+    return (struct pi_pool_place){.n_nodes = p->affinity.n_threads > 0 ? p->affinity.n_nodes : 1,
+                                  .own_cores = p->pinned};
+}
+
+uint32_t pi_pool_node(const struct pi_pool *p, uint32_t thread)
+{
+    return p->affinity.n_threads > 0 ? p->affinity.node[thread] : 0;
+}
+
+/* ---- start and end ---- */
 
 static enum pi_code start_workers(struct pi_pool *p, struct pi_err *err)
 {
@@ -226,6 +358,8 @@ void pi_pool_destroy(struct pi_pool *p)
     next_epoch(p);
     for (uint32_t i = 0; i < p->n_started; i++)
         (void)pthread_join(p->threads[i], NULL);
+    unbind(p);
+    pi_affinity_free(&p->affinity);
     free(p->arrived);
     free(p->threads);
     free(p->workers);
@@ -252,6 +386,8 @@ void pi_pool_run(struct pi_pool *p, pi_pool_fn fn, void *ctx)
     fn(ctx, 0, p->n_threads);
     while ((left = atomic_load_explicit(&p->running.word, memory_order_acquire)) != 0)
         gate_wait_change(&p->running, left, p->spin ? RUN_SPIN_NS : 0);
+    if (p->pinned)
+        look_around(p);
 }
 
 /* Adds one to a counter of n; true for the last, which also sets it back: nobody comes again before the barrier has opened. */

@@ -165,14 +165,22 @@ out:
 static enum pi_code make_pool(const struct pi_run_options *o, const struct pi_run_log *log,
                               struct pi_loaded *l, struct pi_err *err)
 {
-    const uint32_t cores = pi_pool_usable_cores();
+    enum pi_code rc = PI_OK;
+    uint32_t cores, n = o->n_threads;
 
-    if (o->n_threads > cores)
+    if (o->numa == PI_NUMA_ISOLATE && !pi_affinity_stay())
+        pi_run_notice(log, "--numa isolate: the kernel does not let this process choose its CPUs");
+    cores = pi_pool_usable_cores();
+    if (n > cores)
         pi_run_notice(log,
                       "-t %u is more than the %u cores that may be used: expect it to be slower",
-                      (unsigned)o->n_threads, (unsigned)cores);
-    return pi_pool_create(o->n_threads == 0 && l->gpu >= 0 ? pi_device_threads() : o->n_threads,
-                          &l->pool, err);
+                      (unsigned)n, (unsigned)cores);
+    if (n == 0 && l->gpu >= 0)
+        n = pi_device_threads();
+    PI_TRY(pi_pool_create(n, &l->pool, err));
+    PI_TRY(pi_pool_bind(l->pool, (enum pi_numa)o->numa, !o->no_pin, err));
+out:
+    return rc;
 }
 
 /* --verbose: what runs, and how. */
@@ -180,6 +188,7 @@ static void describe(const struct pi_run_options *o, const struct pi_run_log *lo
                      const struct pi_loaded *l)
 {
     const struct pi_shape *s = &l->model.shape;
+    const struct pi_pool_place place = pi_pool_place(l->pool);
     uint32_t in[3] = {0}; /* layers per mode */
 
     if (!log->common.verbose)
@@ -196,6 +205,10 @@ static void describe(const struct pi_run_options *o, const struct pi_run_log *lo
                                  : "one unit",
                   (unsigned)in[PI_MODE_DENSE], (unsigned)in[PI_MODE_EXACT],
                   (unsigned)in[PI_MODE_PREDICTED]);
+    if (place.own_cores || place.n_nodes > 1)
+        pi_run_notice(log, "threads: %s, on %u memory node%s",
+                      place.own_cores ? "a core each" : "not held to cores",
+                      (unsigned)place.n_nodes, place.n_nodes == 1 ? "" : "s");
 }
 
 enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,

@@ -111,6 +111,16 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .min = 1,
          .max = 1024,
          .help = "default: the physical cores that may be used"},
+        {.name = "numa",
+         .kind = PI_OPT_ENUM,
+         .dest = &o->numa,
+         .arg = "off|distribute|isolate",
+         .help =
+             "on machines with several memory nodes: spread the threads over them,\nor stay on one; default distribute"},
+        {.name = "no-pin",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->no_pin,
+         .help = "do not give each thread a core of its own"},
     };
 
     ADD(t, rows);
@@ -388,6 +398,7 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
                                                .min_p = 0.05f,
                                                .repeat_penalty = 1,
                                                .repeat_last_n = 64};
+    out->numa = PI_NUMA_DISTRIBUTE;
     out->bench_prompt = out->bench_tokens = 128;
     out->n_parallel = 1;
     model_rows(out, table);

@@ -6,6 +6,7 @@
 #ifndef PI_RUN_OPTIONS_H
 #define PI_RUN_OPTIONS_H
 
+#include "common/pi_affinity.h"
 #include "common/pi_err.h"
 #include "common/pi_opt.h"
 #include "runtime/pi_device.h"
@@ -27,6 +28,8 @@ struct pi_run_options {
     uint64_t vram_budget;
     int kv, act; /* indices into "f16|f32" and "f32|q8" */
     uint32_t n_ctx, n_threads;
+    int numa; /* enum pi_numa */
+    bool no_pin;
     bool mode_given, vram_given, ctx_given;
     /* prompt: one of text, file, tokens; else standard input */
     const char *text, *file, *tokens;
