@@ -13,11 +13,13 @@ libpi_convert_a_SOURCES = \
 	convert/pi_hf_map.c \
 	convert/pi_hf_rope.c \
 	convert/pi_hf_vocab.c convert/pi_hf_vocab.h \
+	convert/pi_import.c convert/pi_import.h \
 	convert/pi_json.c convert/pi_json.h \
 	convert/pi_note.c convert/pi_note.h \
 	convert/pi_recipe.c convert/pi_recipe.h \
 	convert/pi_safetensors.c convert/pi_safetensors.h \
 	convert/pi_selfcheck.c convert/pi_selfcheck.h \
+	convert/pi_selfcheck_predictor.c \
 	convert/pi_source.c convert/pi_source.h \
 	convert/pi_spm_model.c \
 	convert/pi_tok_json.c \

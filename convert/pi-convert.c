@@ -33,7 +33,7 @@ struct args {
     bool no_check, dump;
 };
 
-#define N_OPTIONS 10
+#define N_OPTIONS 11
 
 static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
 {
@@ -74,6 +74,11 @@ static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
          .arg = "NAME",
          .help =
              "activation of the feed-forward blocks, where the\nsource does not say it or says it wrongly"},
+        {.name = "predictor",
+         .kind = PI_OPT_STRING,
+         .dest = &a->o.predictor,
+         .arg = "DIR",
+         .help = "take the predictors model_N.pt of this folder too"},
         {.name = "no-self-check",
          .kind = PI_OPT_FLAG,
          .dest = &a->no_check,

@@ -26,6 +26,7 @@ struct pi_convert_options {
     bool json;    /* the list as a JSON object */
     bool verbose; /* notes on every tensor */
     const char *hidden_act; /* --hidden-act, or NULL */
+    const char *predictor;  /* a folder of model_N.pt, or NULL */
     bool self_check;
     bool accept_edited; /* take a GGUF source whose checksums do not fit, with a note */
     bool progress;
@@ -33,8 +34,9 @@ struct pi_convert_options {
     const struct pi_notes *notes;
 };
 
-/* The output appears complete and checked, or not at all. Errors of the readers; PI_E_USAGE for a pattern that does nothing; PI_E_NOSPACE before
- * anything is written; PI_E_SELFCHECK; PI_E_INTERRUPTED. */
+/* The output appears complete and checked, or not at all; predictors (in a PowerInfer file, or the folder's) and activation counts beside a GGUF source become
+ * artifacts beside it, after it. Errors of the readers; PI_E_USAGE for a pattern that does nothing; PI_E_NOSPACE before anything is written; PI_E_MISMATCH
+ * (predictors of another model); PI_E_SELFCHECK; PI_E_INTERRUPTED. */
 enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -7,10 +7,14 @@
 #include <string.h>
 
 /* Keys of the file, not of the model: written anew or pointless in another file. */
-static const char *const dropped_keys[] = {
-    "general.alignment", "general.file_type", "general.quantization_version",
-    "pi.crc32",          "pi.header_crc32",   "pi.created_by",
-    "pi.model.lineage"};
+static const char *const dropped_keys[] = {"general.alignment",
+                                           "general.file_type",
+                                           "general.quantization_version",
+                                           "pi.crc32",
+                                           "pi.header_crc32",
+                                           "pi.created_by",
+                                           "pi.model.lineage",
+                                           "powerinfer.sparse_threshold"};
 
 static bool ends_with(struct pi_str s, const char *end)
 {
@@ -84,24 +88,15 @@ static enum pi_code add_tensor(const struct pi_gguf_tensor *t, const struct pi_g
     return PI_OK;
 }
 
-enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes,
-                         struct pi_plan *plan, struct pi_err *err)
+enum pi_code pi_gguf_map(const struct pi_gguf *g, struct pi_plan *plan, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    size_t n_predictor = 0;
 
     PI_TRY(check_source(g, err));
     for (size_t i = 0; i < g->n_tensors; i++) {
-        if (is_predictor(g->tensors[i].name))
-            n_predictor++;
-        else
+        if (!is_predictor(g->tensors[i].name))
             PI_TRY(add_tensor(&g->tensors[i], g, plan, err));
     }
-    if (n_predictor > 0)
-        pi_note(
-            notes,
-            "%s: its %zu predictor tensors are not copied: predictors are artifacts of their own",
-            g->map.path, n_predictor);
 out:
     return rc;
 }

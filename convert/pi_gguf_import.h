@@ -6,13 +6,12 @@
 
 #include "common/pi_err.h"
 #include "common/pi_gguf.h"
-#include "convert/pi_note.h"
 #include "convert/pi_write_model.h"
 
 /* Adds every tensor of g to plan under its own name; ffn_down becomes ffn_down_t. Predictors (blk.N.fc1, .fc2) inside PowerInfer's files
- * stay behind, with a note. Pointers into g are borrowed. */
-enum pi_code pi_gguf_map(const struct pi_gguf *g, const struct pi_notes *notes,
-                         struct pi_plan *plan, struct pi_err *err) PI_MUST_CHECK;
+ * stay behind: pi_import.h takes them. Pointers into g are borrowed. */
+enum pi_code pi_gguf_map(const struct pi_gguf *g, struct pi_plan *plan,
+                         struct pi_err *err) PI_MUST_CHECK;
 
 /* Copies every key but those that describe the file itself (checksums, alignment, quantisation). act_override: --hidden-act or NULL; {arch}.hidden_activation
  * is always set. */

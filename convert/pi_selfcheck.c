@@ -12,9 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TOKENS 24
-#define MAX_DELTA  5e-3 /* of the largest logit; float targets */
-#define MAX_KL     0.1  /* nats, mean over positions; quantised targets */
+#define MAX_DELTA 5e-3 /* of the largest logit; float targets */
+#define MAX_KL    0.1  /* nats, mean over positions; quantised targets */
 /* BF16 made of a finer type keeps 8 bits of 11: on models with random weights that alone moves logits by 0.6 to 0.9 % of the largest
  * (measured on the reference cases). */
 #define MAX_DELTA_BF16 2e-2
@@ -28,20 +27,14 @@ static const char text[] =
     "Once upon a time there was a little girl who lived with her mother in a small house near the "
     "woods. One day her mother said to her, my dear child, go and see your grandmother.";
 
-struct prompt {
-    int32_t ids[MAX_TOKENS];
-    uint32_t n;
-    bool english; /* the ids are those of text */
-};
-
-/* A vocabulary that we cannot encode with (another's pre-tokeniser) still gives ids to compare with; one that
- * contradicts itself is an error, as pi-run would refuse the file. */
-static enum pi_code make_prompt(const struct pi_model *m, struct prompt *p, struct pi_err *err)
+enum pi_code pi_selfcheck_make_prompt(const struct pi_model *m, struct pi_selfcheck_prompt *p,
+                                      struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_tokenizer *tok = NULL;
     struct pi_tokens t = {0};
-    uint32_t most = m->shape.n_ctx_train < MAX_TOKENS ? m->shape.n_ctx_train : MAX_TOKENS;
+    uint32_t most =
+        m->shape.n_ctx_train < PI_SELFCHECK_TOKENS ? m->shape.n_ctx_train : PI_SELFCHECK_TOKENS;
 
     rc = pi_tokenizer_create(&m->file, &tok, err);
     if (rc == PI_OK)
@@ -64,14 +57,15 @@ out:
 }
 
 /* logits_out (p->n, n_vocab) from the engine: dense, one prompt chunk, F32 KV cache. */
-static enum pi_code run_engine(struct pi_model *m, struct pi_pool *pool, const struct prompt *p,
-                               float *logits_out, struct pi_err *err)
+static enum pi_code run_engine(struct pi_model *m, struct pi_pool *pool,
+                               const struct pi_selfcheck_prompt *p, float *logits_out,
+                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_engine *e = NULL;
     struct pi_engine_options opt = {
         .mode = PI_MODE_DENSE, .n_ctx = p->n, .n_seq = 1, .n_batch = p->n, .kv_type = PI_TYPE_F32};
-    int32_t pos[MAX_TOKENS];
+    int32_t pos[PI_SELFCHECK_TOKENS];
     struct pi_batch batch = {.n_tok = p->n, .token = p->ids, .pos = pos};
 
     for (uint32_t i = 0; i < p->n; i++)
@@ -161,8 +155,8 @@ enum pi_code pi_selfcheck_compare(const struct pi_selfcheck *k, const float *wan
         k->output, kl, MAX_KL);
 }
 
-static void note_nonsense(const struct pi_selfcheck *k, const struct prompt *p, const float *logits,
-                          uint32_t n_vocab)
+static void note_nonsense(const struct pi_selfcheck *k, const struct pi_selfcheck_prompt *p,
+                          const float *logits, uint32_t n_vocab)
 {
     double nll = 0.0, chance = log((double)n_vocab);
 
@@ -181,7 +175,7 @@ static void note_nonsense(const struct pi_selfcheck *k, const struct prompt *p, 
 /* What both kinds of source need: the target open, a prompt, and room for two sets of logits. */
 struct check {
     struct pi_model target;
-    struct prompt prompt;
+    struct pi_selfcheck_prompt prompt;
     float *want, *got; /* (n, n_vocab) */
 };
 
@@ -192,7 +186,7 @@ static enum pi_code open_check(const struct pi_selfcheck *k, struct check *c, st
 
     PI_TRY(pi_blas_init(err));
     PI_TRY(pi_model_open(k->target, &opt, &c->target, err));
-    PI_TRY(make_prompt(&c->target, &c->prompt, err));
+    PI_TRY(pi_selfcheck_make_prompt(&c->target, &c->prompt, err));
     PI_ALLOC(c->want, (size_t)c->prompt.n * c->target.shape.n_vocab, err);
     PI_ALLOC(c->got, (size_t)c->prompt.n * c->target.shape.n_vocab, err);
     PI_TRY(run_engine(&c->target, k->pool, &c->prompt, c->got, err));

@@ -144,6 +144,13 @@ enum pi_code pi_torch_parse(const uint8_t *data, size_t size, const char *path,
     PI_TRY(pi_zip_open(data, size, path, &zip, vm.err));
     PI_TRY(find_pickle(&vm));
     PI_TRY(pi_pickle_run(&vm, &top));
+    if (top.kind == PI_PICKLE_TENSOR) {
+        const struct pi_pickle_entry one = {
+            .key = {.kind = PI_PICKLE_STRING, .n = 6, .text = "tensor"}, .value = top};
+
+        PI_TRY(add_tensor(&vm, &one, src));
+        goto out;
+    }
     if (top.kind != PI_PICKLE_DICT)
         PI_FAIL(vm.err, PI_E_UNSUPPORTED, "%s: holds something else than a dictionary of tensors",
                 path);

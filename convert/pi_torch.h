@@ -16,7 +16,7 @@ bool pi_torch_is(const uint8_t *data, size_t size);
 
 /* Checks the bytes of one file and appends its tensors (unsorted); path is for messages and must live as long as the source. Entries of the dictionary that are
  * no tensors are left out; where it has no tensors at all but a dictionary of them under "state_dict", "model_state_dict", "model" or "module", that one is
- * taken. PI_E_CORRUPT (a zip or pickle that contradicts itself), PI_E_UNSUPPORTED (the old form, a compressed or encrypted entry, big-endian, an opcode or
+ * taken. A file that is one tensor gives one called "tensor". PI_E_CORRUPT (a zip or pickle that contradicts itself), PI_E_UNSUPPORTED (the old form, a compressed or encrypted entry, big-endian, an opcode or
  * global outside the set, a tensor that is a view with other strides than its own), PI_E_NOMEM. */
 enum pi_code pi_torch_parse(const uint8_t *data, size_t size, const char *path,
                             struct pi_source *src, struct pi_err *err) PI_MUST_CHECK;

@@ -6,6 +6,7 @@
 #include "common/pi_artifact.h"
 #include "common/pi_progress.h"
 #include "common/pi_tokenizer.h"
+#include "common/pi_predictor.h"
 #include "convert/pi_convert.h"
 #include "runtime/cpu/pi_cpu.h"
 #include "tests/hf_copy.h"
@@ -268,7 +269,7 @@ static void write_foreign(const char *from, const char *path, enum pi_type down_
     struct pi_gguf g = {0};
     struct pi_gguf_writer *w = NULL;
     struct pi_err e = {0};
-    uint64_t fc1[2] = {96, 4}, row = 0;
+    uint64_t fc1[2] = {96, 4}, fc2[2] = {4, 0}, row = 0;
     float *down[3] = {0};
 
     PASSES(pi_gguf_open(from, 0, &g, &e), e);
@@ -297,7 +298,10 @@ static void write_foreign(const char *from, const char *path, enum pi_type down_
             PASSES(pi_gguf_add_tensor(w, name, t->type, t->ne, t->n_dims, &e), e);
         }
     }
+    PASSES(pi_gguf_set_f32(w, "powerinfer.sparse_threshold", 0.25f, &e), e);
+    fc2[1] = pi_gguf_find_tensor(&g, "blk.0.ffn_up.weight")->ne[1];
     PASSES(pi_gguf_add_tensor(w, "blk.0.fc1.weight", PI_TYPE_F32, fc1, 2, &e), e);
+    PASSES(pi_gguf_add_tensor(w, "blk.0.fc2.weight", PI_TYPE_F32, fc2, 2, &e), e);
     PASSES(pi_gguf_begin(w, &e), e);
     for (size_t i = 0; i < g.n_tensors; i++) {
         const struct pi_gguf_tensor *t = &g.tensors[i];
@@ -318,6 +322,8 @@ static void write_foreign(const char *from, const char *path, enum pi_type down_
         free(down[layer]);
     }
     PASSES(pi_gguf_append(w, (const float[96 * 4]){0}, sizeof(float) * 96 * 4, &e), e);
+    for (uint64_t i = 0; i < fc2[1]; i++)
+        PASSES(pi_gguf_append(w, (const float[4]){0}, sizeof(float) * 4, &e), e);
     PASSES(pi_gguf_commit(w, &e), e);
     pi_gguf_close(&g);
     if (pwri)
@@ -384,6 +390,25 @@ static void test_gguf(void)
     scratch_close(out);
 }
 
+/* The predictor that was inside: one layer's, which says nothing (all its logits are 0, below the threshold). */
+static void check_imported(const char *dir, const char *name)
+{
+    char *path = scratch_path(dir, name);
+    struct pi_predictor p = {0};
+    struct pi_err e = {0};
+
+    OK(strstr(said, "no better than chance") != NULL);
+    PASSES(pi_predictor_load(path, &p, &e), e);
+    if (p.layers != NULL) {
+        OK(p.layers[0].width == 4 && p.layers[0].relu && p.layers[0].bias == NULL);
+        OK(p.layers[0].threshold == 0.25f && p.layers[0].input == PI_PRED_IN_FFN_RESIDUAL);
+        OK(p.layers[0].density == 0.0f && p.layers[0].recall < 1.0f);
+        EQ(p.layers[1].width, 0);
+        pi_predictor_free(&p);
+    }
+    free(path);
+}
+
 static void test_foreign(void)
 {
     char *out = scratch_open(), *f16 = scratch_path(out, "f16.gguf"),
@@ -397,7 +422,7 @@ static void test_foreign(void)
     for (int pwri = 0; pwri < 2; pwri++) {
         write_foreign(f16, foreign, PI_TYPE_F16, pwri == 1);
         PASSES(convert(foreign, back, PI_TYPE_F16, false, true, &e), e);
-        OK(strstr(said, "1 predictor tensors are not copied") != NULL);
+        check_imported(out, "back.predictor.gguf");
         open_two(f16, back, &g, &h);
         OK(same_data(&g, &h));
         PASSES(pi_gguf_string(&h, "someone.elses_key", true, &text, &e), e);

@@ -11,7 +11,7 @@
 #include <zlib.h>
 
 struct zip_bytes {
-    uint8_t p[8192], dir[2048];
+    uint8_t p[65536], dir[2048];
     size_t n, n_dir;
     unsigned n_entries;
 };
@@ -97,5 +97,81 @@ static inline void torch_file(struct zip_bytes *z, const void *pickle, size_t n)
     "\x80\2" PKL_ODICT "q\0(" PKL_STR("\1", "w")                                        \
         PKL_TENSOR(PKL_STORE_F32, "K\0", "K\2K\3\x86", "K\3K\1\x86") PKL_STR("\1", "b") \
             PKL_TENSOR(PKL_STORE_BF16, "K\2", "K\2\x85", "K\1\x85") PKL_STR("\5", "epoch") "K\7u."
+
+/* A matrix of F32, or with cols 0 a vector. */
+struct torch_matrix {
+    const char *name;
+    uint32_t rows, cols;
+    const float *data;
+};
+
+static inline void pkl_put(uint8_t *p, size_t *n, const void *data, size_t k)
+{
+    memcpy(p + *n, data, k);
+    *n += k;
+}
+
+static inline void pkl_number(uint8_t *p, size_t *n, uint32_t v)
+{
+    p[(*n)++] = 'J';
+    zip_number(p + *n, v, 4);
+    *n += 4;
+}
+
+static inline void pkl_string(uint8_t *p, size_t *n, const char *s)
+{
+    p[(*n)++] = 'X';
+    zip_number(p + *n, strlen(s), 4);
+    *n += 4;
+    pkl_put(p, n, s, strlen(s));
+}
+
+/* (storage, 0, shape, strides, False, OrderedDict()) of storage number i, rebuilt. */
+static inline void pkl_matrix(uint8_t *p, size_t *n, const struct torch_matrix *m, unsigned i)
+{
+    const char key[2] = {(char)('0' + i), 0};
+    const uint32_t cols = m->cols > 0 ? m->cols : 1;
+
+    pkl_put(p, n, PKL_REBUILD "((", sizeof(PKL_REBUILD "((") - 1);
+    pkl_string(p, n, "storage");
+    pkl_put(p, n, "ctorch\nFloatStorage\n", 20);
+    pkl_string(p, n, key);
+    pkl_string(p, n, "cpu");
+    pkl_number(p, n, m->rows * cols);
+    pkl_put(p, n, "tQK\0(", 5);
+    pkl_number(p, n, m->rows);
+    if (m->cols > 0)
+        pkl_number(p, n, m->cols);
+    pkl_put(p, n, "t(", 2);
+    pkl_number(p, n, cols);
+    if (m->cols > 0)
+        pkl_number(p, n, 1);
+    pkl_put(p, n, "t\x89" PKL_ODICT "tR", sizeof("t\x89" PKL_ODICT "tR") - 1);
+}
+
+/* A dictionary of k matrices, at most 10; bare: the first one alone. */
+static inline void torch_matrices(struct zip_bytes *z, const struct torch_matrix *m, unsigned k,
+                                  int bare)
+{
+    uint8_t pkl[4096];
+    size_t n = 0;
+
+    pkl_put(pkl, &n, bare ? "\x80\2" : "\x80\2}(", bare ? 2 : 4);
+    for (unsigned i = 0; i < k; i++) {
+        if (!bare)
+            pkl_string(pkl, &n, m[i].name);
+        pkl_matrix(pkl, &n, &m[i], i);
+    }
+    pkl_put(pkl, &n, bare ? "." : "u.", bare ? 1 : 2);
+    *z = (struct zip_bytes){.n = 0};
+    zip_add(z, "m/data.pkl", pkl, n);
+    for (unsigned i = 0; i < k; i++) {
+        const char name[9] = {'m', '/', 'd', 'a', 't', 'a', '/', (char)('0' + i), 0};
+
+        zip_add(z, name, m[i].data,
+                (size_t)m[i].rows * (m[i].cols > 0 ? m[i].cols : 1) * sizeof(float));
+    }
+    zip_end(z);
+}
 
 #endif
