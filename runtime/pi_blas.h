@@ -1,8 +1,8 @@
 /*
- * pi_blas.h - products of many tokens through a CBLAS, one thread per fixed tile.
+ * pi_blas.h - products of many tokens: own blocked kernels (cpu/pi_gemm.h) on weights as stored, and a CBLAS for plain F32 matrices.
  *
- * The library runs single-threaded inside each call and the pool hands out tiles of a fixed size, so that sums do not depend
- * on the thread count.
+ * Work is dealt out in tiles of results. A token's results depend on its vector and on the weights alone, not on the other tokens, the tiles or the
+ * thread count. CBLAS runs single-threaded inside each call, on tiles of a fixed size.
  */
 #ifndef PI_BLAS_H
 #define PI_BLAS_H
@@ -19,10 +19,38 @@
  * builds compute wrongly on processors newer than themselves): PI_E_SELFCHECK if it is wrong. */
 enum pi_code pi_blas_init(struct pi_err *err) PI_MUST_CHECK;
 
-/* out[t][r] = sum_k x[t][k] * w[r][k] (+ bias[r]), t < n_tok, r < w->n_rows. x (n_tok, n_cols) with stride ldx, out (n_tok, n_rows) with
- * stride ldo floats. Rows are converted to F32 a tile at a time, once for all tokens. Up to 8 tokens
- * are done by dot products on the rows as stored (pi_cpu.h) instead, which is faster. bias may be NULL. PI_E_NOMEM for the scratch tiles;
- * PI_E_UNSUPPORTED for a weight type without kernels; PI_E_RANGE for sizes past what CBLAS takes. */
+/* Memory that products pack weights and activations into; kept from call to call, grown as needed. Zeroed: empty. One product at a time. */
+struct pi_blas_scratch {
+    float *mem;
+    size_t floats;
+};
+
+void pi_blas_scratch_free(struct pi_blas_scratch *s); /* accepts NULL */
+
+/* What several matrices are multiplied by: x (n_tok, n_cols) with stride ldx floats. */
+struct pi_blas_in {
+    const float *x;
+    size_t ldx;
+    uint32_t n_tok, n_cols;
+};
+
+/* out[t][r] = sum_k x[t][k] * w[r][k] (+ bias[r]), t < n_tok, r < w->n_rows, stride ldo floats. bias may be NULL. */
+struct pi_blas_out {
+    const struct pi_mat *w; /* (n_rows, n_cols) */
+    const float *bias;
+    float *out;
+    size_t ldo;
+};
+
+#define PI_BLAS_MAX_OUTS 4
+
+/* Multiplies in by n_outs matrices (at most PI_BLAS_MAX_OUTS). Each result has the bits of dot_f32 (pi_cpu.h) on the row converted to F32. PI_E_NOMEM for
+ * the scratch; PI_E_UNSUPPORTED for a weight type without kernels. */
+enum pi_code pi_blas_products(struct pi_pool *pool, struct pi_blas_scratch *scratch,
+                              const struct pi_blas_in *in, const struct pi_blas_out *outs,
+                              uint32_t n_outs, struct pi_err *err) PI_MUST_CHECK;
+
+/* One matrix, with scratch of its own. */
 enum pi_code pi_blas_matmul(struct pi_pool *pool, const struct pi_mat *w, const float *x,
                             size_t ldx, uint32_t n_tok, const float *bias, float *out, size_t ldo,
                             struct pi_err *err) PI_MUST_CHECK;

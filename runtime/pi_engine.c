@@ -146,6 +146,7 @@ void pi_engine_destroy(struct pi_engine *e)
     free(e->scratch);
     for (uint32_t u = 0; u < PI_CPU_UNITS; u++)
         free(e->s.units[u].layers);
+    pi_blas_scratch_free(&e->s.blas);
     free(e->s.lanes);
     free(e->s.mode);
     free(e->s.traced);

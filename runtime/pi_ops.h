@@ -15,6 +15,7 @@
 #include "common/pi_predictor.h"
 #include "common/pi_schedule.h"
 #include "runtime/cpu/pi_cpu.h"
+#include "runtime/pi_blas.h"
 #include "runtime/pi_engine.h"
 #include "runtime/pi_exec_cpu.h"
 #include "runtime/pi_kv.h"
@@ -89,6 +90,7 @@ struct pi_state {
     float *normed, *k, *v, *tmp; /* prompt: n_embd, n_embd_kv, n_embd_kv, n_embd */
     float *h, *prod;             /* prompt: n_ff; prod is h itself when not gated */
     float *down_tile;            /* prompt: (PI_DOWN_TILE, n_embd) */
+    struct pi_blas_scratch blas; /* prompt */
     float *layer_input;          /* decode: (n_dec, n_embd), when kept */
     float *prev_attn[2];         /* decode: (n_dec, n_embd) of even and odd layers, when kept */
 

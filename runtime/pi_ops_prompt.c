@@ -108,11 +108,13 @@ static enum pi_code solo_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
     uint32_t d = s->m->shape.n_embd;
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
+    const struct pi_blas_in in = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
+    const struct pi_blas_out outs[] = {{&w->q, w->q_b, s->q, w->q.n_rows},
+                                       {&w->k, w->k_b, s->k, w->k.n_rows},
+                                       {&w->v, w->v_b, s->v, w->v.n_rows}};
     enum pi_code rc;
 
-    PI_TRY(pi_blas_matmul(s->pool, &w->q, s->normed, d, n_tok, w->q_b, s->q, w->q.n_rows, err));
-    PI_TRY(pi_blas_matmul(s->pool, &w->k, s->normed, d, n_tok, w->k_b, s->k, w->k.n_rows, err));
-    PI_TRY(pi_blas_matmul(s->pool, &w->v, s->normed, d, n_tok, w->v_b, s->v, w->v.n_rows, err));
+    PI_TRY(pi_blas_products(s->pool, &s->blas, &in, outs, 3, err));
     for_tokens(s, rope_range, &j);
 out:
     return rc;
@@ -157,11 +159,13 @@ static enum pi_code solo_attn_out(void *ctx, const struct pi_op *op, uint32_t n_
 {
     struct pi_state *s = ctx;
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
+    const struct pi_blas_in in = {
+        .x = s->attn, .ldx = w->o.n_cols, .n_tok = n_tok, .n_cols = w->o.n_cols};
+    const struct pi_blas_out out = {&w->o, w->o_b, s->tmp, s->m->shape.n_embd};
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
     enum pi_code rc;
 
-    PI_TRY(pi_blas_matmul(s->pool, &w->o, s->attn, w->o.n_cols, n_tok, w->o_b, s->tmp,
-                          s->m->shape.n_embd, err));
+    PI_TRY(pi_blas_products(s->pool, &s->blas, &in, &out, 1, err));
     for_tokens(s, add_range, &j);
 out:
     return rc;
@@ -212,20 +216,23 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
     uint32_t d = sh->n_embd;
+    const struct pi_blas_in normed = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
+    const struct pi_blas_in prod = {
+        .x = s->prod, .ldx = sh->n_ff, .n_tok = n_tok, .n_cols = sh->n_ff};
+    const struct pi_blas_out gated[] = {{&w->gate, NULL, s->h, sh->n_ff},
+                                        {&w->up, NULL, s->prod, sh->n_ff}};
+    const struct pi_blas_out plain = {&w->up, w->up_b, s->h, sh->n_ff};
+    const struct pi_blas_out down = {&w->down, NULL, s->tmp, d};
     enum pi_code rc;
 
-    if (sh->gated) {
-        PI_TRY(pi_blas_matmul(s->pool, &w->gate, s->normed, d, n_tok, NULL, s->h, sh->n_ff, err));
-        PI_TRY(pi_blas_matmul(s->pool, &w->up, s->normed, d, n_tok, NULL, s->prod, sh->n_ff, err));
-    } else {
-        PI_TRY(pi_blas_matmul(s->pool, &w->up, s->normed, d, n_tok, w->up_b, s->h, sh->n_ff, err));
-    }
+    PI_TRY(pi_blas_products(s->pool, &s->blas, &normed, sh->gated ? gated : &plain,
+                            sh->gated ? 2 : 1, err));
     for_tokens(s, activate_range, &j);
     if (s->obs != NULL)
         PI_TRY(
             s->obs->ffn(s->obs->ctx, op->layer, n_tok, s->residual, s->normed, s->h, s->prod, err));
     if (w->down.data != NULL)
-        PI_TRY(pi_blas_matmul(s->pool, &w->down, s->prod, sh->n_ff, n_tok, NULL, s->tmp, d, err));
+        PI_TRY(pi_blas_products(s->pool, &s->blas, &prod, &down, 1, err));
     else
         down_by_tiles(s, op->layer, n_tok);
 out:
@@ -275,15 +282,16 @@ static enum pi_code solo_output(void *ctx, const struct pi_op *op, uint32_t n_to
                                 struct pi_err *err)
 {
     struct pi_state *s = ctx;
-    uint32_t n = 0;
+    const uint32_t d = s->m->shape.n_embd;
+    const struct pi_blas_out out = {&s->m->output, NULL, s->logits, s->m->output.n_rows};
+    struct pi_blas_in in = {.x = s->normed, .ldx = d, .n_tok = 0, .n_cols = d};
 
     (void)op;
     for (uint32_t t = 0; t < n_tok; t++)
-        n += pi_state_wants(s, t);
-    if (n == 0)
+        in.n_tok += pi_state_wants(s, t);
+    if (in.n_tok == 0)
         return PI_OK;
-    return pi_blas_matmul(s->pool, &s->m->output, s->normed, s->m->shape.n_embd, n, NULL, s->logits,
-                          s->m->output.n_rows, err);
+    return pi_blas_products(s->pool, &s->blas, &in, &out, 1, err);
 }
 
 const pi_solo_op pi_solo_ops[PI_OP_KINDS] = {

@@ -70,6 +70,8 @@ struct pi_cpu_type {
                         float *out);
 };
 
+struct pi_gemm;
+
 struct pi_cpu {
     enum pi_isa isa;
     const struct pi_cpu_type *type[PI_TYPE_COUNT]; /* NULL: a type without kernels */
@@ -79,6 +81,7 @@ struct pi_cpu {
     float (*sum_squares)(const float *x, uint32_t n);
     /* x (n), n a multiple of 32, to out (n / 32): the same bits in every table */
     void (*quantise_q8)(const float *x, struct pi_q8 *out, uint32_t n);
+    const struct pi_gemm *gemm; /* blocked products (pi_gemm.h), or NULL */
 };
 
 /* The best table this processor runs; PI_CPU=scalar|avx2|avx512 in the environment forces one (PI_E_USAGE for another

@@ -380,13 +380,15 @@ static TARGET float sum_squares(const float *x, uint32_t n)
     return dot_f32(x, x, n);
 }
 
+#include "runtime/cpu/pi_gemm_simd.h"
+
 #define TABLE(isa_)                                                                        \
     {                                                                                      \
         .isa = (isa_), .type = {[PI_TYPE_F32] = &type_f32,   [PI_TYPE_F16] = &type_f16,    \
                                 [PI_TYPE_BF16] = &type_bf16, [PI_TYPE_Q8_0] = &type_q8_0,  \
                                 [PI_TYPE_Q4_0] = &type_q4_0, [PI_TYPE_Q4_1] = &type_q4_1}, \
         .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares,              \
-        .quantise_q8 = quantise_q8                                                         \
+        .quantise_q8 = quantise_q8, .gemm = &gemm_kernels                                  \
     }
 
 #endif
