@@ -269,9 +269,9 @@ void pi_store_bf16(const float *x, void *row_out, uint32_t n)
 #define from_f32_q4_1 pi_quantise_q4_1
 #define from_f32_q5_0 pi_quantise_q5_0
 #define from_f32_q5_1 pi_quantise_q5_1
-#define from_f32_q4_k NULL
-#define from_f32_q5_k NULL
-#define from_f32_q6_k NULL
+#define from_f32_q4_k pi_quantise_q4_k
+#define from_f32_q5_k pi_quantise_q5_k
+#define from_f32_q6_k pi_quantise_q6_k
 
 #define Q8_OF_f32  PI_Q8_NONE
 #define Q8_OF_f16  PI_Q8_NONE
