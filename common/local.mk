@@ -14,6 +14,7 @@ libpi_common_a_SOURCES = \
 	common/pi_file.c common/pi_file.h common/pi_file_room.c \
 	common/pi_gguf.c common/pi_gguf.h \
 	common/pi_gguf_get.c common/pi_gguf_int.h \
+	common/pi_gguf_split.c \
 	common/pi_gguf_write.c \
 	common/pi_hardware.c common/pi_hardware.h \
 	common/pi_lineage.c \

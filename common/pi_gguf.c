@@ -297,27 +297,37 @@ static int cmp_tensor(const void *a, const void *b, void *ctx)
     return pi_str_cmp(t[*(const uint32_t *)a].name, t[*(const uint32_t *)b].name);
 }
 
-static enum pi_code index_names(struct pi_gguf *g, struct pi_err *err)
+enum pi_code pi_gguf_index_tensors(struct pi_gguf *g, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
-    PI_ALLOC(g->kv_by_name, g->n_kv, err);
+    free(g->tensor_by_name);
     PI_ALLOC(g->tensor_by_name, g->n_tensors, err);
-    for (uint32_t i = 0; i < g->n_kv; i++)
-        g->kv_by_name[i] = i;
     for (uint32_t i = 0; i < g->n_tensors; i++)
         g->tensor_by_name[i] = i;
-    qsort_r(g->kv_by_name, g->n_kv, sizeof(uint32_t), cmp_kv, g->kv);
     qsort_r(g->tensor_by_name, g->n_tensors, sizeof(uint32_t), cmp_tensor, g->tensors);
-    for (size_t i = 1; i < g->n_kv; i++)
-        if (cmp_kv(&g->kv_by_name[i - 1], &g->kv_by_name[i], g->kv) == 0)
-            PI_FAIL(err, PI_E_CORRUPT, "%s: key %.*s occurs twice", g->map.path,
-                    (int)g->kv[g->kv_by_name[i]].key.n, g->kv[g->kv_by_name[i]].key.p);
     for (size_t i = 1; i < g->n_tensors; i++)
         if (cmp_tensor(&g->tensor_by_name[i - 1], &g->tensor_by_name[i], g->tensors) == 0)
             PI_FAIL(err, PI_E_CORRUPT, "%s: tensor %.*s occurs twice", g->map.path,
                     (int)g->tensors[g->tensor_by_name[i]].name.n,
                     g->tensors[g->tensor_by_name[i]].name.p);
+out:
+    return rc;
+}
+
+static enum pi_code index_names(struct pi_gguf *g, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    PI_ALLOC(g->kv_by_name, g->n_kv, err);
+    for (uint32_t i = 0; i < g->n_kv; i++)
+        g->kv_by_name[i] = i;
+    qsort_r(g->kv_by_name, g->n_kv, sizeof(uint32_t), cmp_kv, g->kv);
+    for (size_t i = 1; i < g->n_kv; i++)
+        if (cmp_kv(&g->kv_by_name[i - 1], &g->kv_by_name[i], g->kv) == 0)
+            PI_FAIL(err, PI_E_CORRUPT, "%s: key %.*s occurs twice", g->map.path,
+                    (int)g->kv[g->kv_by_name[i]].key.n, g->kv[g->kv_by_name[i]].key.p);
+    rc = pi_gguf_index_tensors(g, err);
 out:
     return rc;
 }
@@ -491,6 +501,9 @@ void pi_gguf_close(struct pi_gguf *g)
     free(g->kv_by_name);
     free(g->tensor_by_name);
     free(g->strs);
+    for (size_t i = 0; i < g->n_parts; i++)
+        pi_map_close(&g->parts[i]);
+    free(g->parts);
     pi_map_close(&g->map);
     memset(g, 0, sizeof(*g));
 }

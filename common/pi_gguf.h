@@ -86,6 +86,8 @@ struct pi_gguf {
     struct pi_gguf_tensor *tensors;        /* (n_tensors), file order */
     uint32_t *kv_by_name, *tensor_by_name; /* sorted indices */
     struct pi_str *strs;                   /* all array strings */
+    struct pi_map *parts;                  /* (n_parts) the further files of a split model */
+    size_t n_parts;
 };
 
 enum pi_gguf_flags {
@@ -99,6 +101,10 @@ enum pi_gguf_flags {
  * PI_E_UNSUPPORTED (version 1, big-endian, an unknown tensor type); PI_E_NOMEM. */
 enum pi_code pi_gguf_open(const char *path, unsigned flags, struct pi_gguf *g_out,
                           struct pi_err *err) PI_MUST_CHECK;
+/* The same, and of a model split over several files (split.count; NAME-00001-of-0000N.gguf) the other parts too: their tensors follow in the order of parts,
+ * keys and header are the first one's. Also PI_E_UNSUPPORTED for a part that is not the first, PI_E_CORRUPT for parts that do not belong together. */
+enum pi_code pi_gguf_open_parts(const char *path, unsigned flags, struct pi_gguf *g_out,
+                                struct pi_err *err) PI_MUST_CHECK;
 /* The same over memory that the caller keeps alive; name stands in messages. */
 enum pi_code pi_gguf_open_memory(const void *data, size_t size, const char *name, unsigned flags,
                                  struct pi_gguf *g_out, struct pi_err *err) PI_MUST_CHECK;

@@ -37,6 +37,9 @@ static inline void pi_store_u64(uint8_t *p, uint64_t v)
 /* The end of a message about a CRC that does not fit: what it may mean, and for models the way out. */
 const char *pi_gguf_edited_hint(const struct pi_gguf *g);
 
+/* tensor_by_name anew, for all tensors: PI_E_CORRUPT for a name that occurs twice. */
+enum pi_code pi_gguf_index_tensors(struct pi_gguf *g, struct pi_err *err) PI_MUST_CHECK;
+
 /* Orders byte strings, shorter first among equals. */
 int pi_str_cmp(struct pi_str a, struct pi_str b);
 

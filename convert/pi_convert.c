@@ -171,7 +171,7 @@ static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
-    PI_TRY(pi_gguf_open(c->opt->source, PI_GGUF_NO_HEADER_CRC, &c->gguf, err));
+    PI_TRY(pi_gguf_open_parts(c->opt->source, PI_GGUF_NO_HEADER_CRC, &c->gguf, err));
     PI_TRY(check_sums(c, err));
     PI_TRY(pi_gguf_map(&c->gguf, &c->plan, err));
     PI_TRY(gguf_lineage(c, err));

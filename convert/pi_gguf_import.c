@@ -32,19 +32,9 @@ static bool is_predictor(struct pi_str name)
 
 static enum pi_code check_source(const struct pi_gguf *g, struct pi_err *err)
 {
-    uint32_t n_split = 0;
-    enum pi_code rc = pi_gguf_u32(g, "split.count", false, &n_split, err);
-
-    if (rc != PI_OK)
-        return rc;
     if (pi_gguf_find(g, "pi.artifact.kind") != NULL)
         return pi_err_set(err, PI_E_UNSUPPORTED, "%s: an artifact of this toolchain, no model",
                           g->map.path);
-    if (n_split > 1)
-        return pi_err_set(
-            err, PI_E_UNSUPPORTED,
-            "%s: one of %u parts of a split model: join them with llama-gguf-split first",
-            g->map.path, n_split);
     return PI_OK;
 }
 

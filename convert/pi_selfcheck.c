@@ -222,7 +222,8 @@ enum pi_code pi_selfcheck_gguf(const struct pi_selfcheck *k, const char *source,
     enum pi_code rc = PI_OK;
     struct check x = {0};
     struct pi_model from = {0};
-    struct pi_model_options opt = {.hidden_act = act_override, .accept_edited = k->accept_edited};
+    struct pi_model_options opt = {
+        .hidden_act = act_override, .accept_edited = k->accept_edited, .parts = true};
 
     PI_TRY(open_check(k, &x, err));
     PI_TRY(pi_model_open(source, &opt, &from, err));

@@ -292,13 +292,34 @@ out:
     return rc;
 }
 
+/* Split models are joined before they are run: units map one file. */
+static enum pi_code open_file(const char *path, const struct pi_model_options *opt,
+                              struct pi_gguf *g, struct pi_err *err)
+{
+    const unsigned flags = opt->accept_edited ? PI_GGUF_NO_HEADER_CRC : 0;
+    enum pi_code rc = PI_OK;
+    uint32_t n_parts = 0;
+
+    if (opt->parts)
+        return pi_gguf_open_parts(path, flags, g, err);
+    PI_TRY(pi_gguf_open(path, flags, g, err));
+    PI_TRY(pi_gguf_u32(g, "split.count", false, &n_parts, err));
+    if (n_parts > 1)
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: one of %u parts of a split model: join them with: pi-convert FIRST_PART -o "
+                "M.gguf",
+                path, (unsigned)n_parts);
+out:
+    return rc;
+}
+
 enum pi_code pi_model_open(const char *path, const struct pi_model_options *opt,
                            struct pi_model *out, struct pi_err *err)
 {
     enum pi_code rc;
 
     memset(out, 0, sizeof(*out));
-    PI_TRY(pi_gguf_open(path, opt->accept_edited ? PI_GGUF_NO_HEADER_CRC : 0, &out->file, err));
+    PI_TRY(open_file(path, opt, &out->file, err));
     if (opt->check_crc)
         PI_TRY(pi_gguf_check_crc(&out->file, err));
     PI_TRY(pi_shape_read(&out->file, opt->hidden_act, &out->shape, err));

@@ -51,6 +51,7 @@ struct pi_model_options {
     const char *hidden_act; /* --hidden-act, or NULL */
     bool check_crc;         /* check the data of every tensor against the file's CRCs */
     bool accept_edited;     /* do not check the header's CRC */
+    bool parts; /* take a model that is split over several files; else it is PI_E_UNSUPPORTED */
 };
 
 /* PI_E_IO, PI_E_CORRUPT (names tensor and figures), PI_E_UNSUPPORTED (architecture; a weight type without kernels, naming the tensor), PI_E_NOMEM. */

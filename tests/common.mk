@@ -17,6 +17,10 @@ pi_unit_tests += tests/t_opt
 tests_t_opt_SOURCES = tests/t_opt.c tests/tap.h
 tests_t_opt_LDADD   = $(PI_COMMON_LIBS)
 
+pi_unit_tests += tests/t_gguf_split
+tests_t_gguf_split_SOURCES = tests/t_gguf_split.c tests/scratch.h tests/tap.h
+tests_t_gguf_split_LDADD   = $(PI_COMMON_LIBS)
+
 # Fuzz targets; see tests/fuzz/fuzz.h. make check replays their seeds and mutants without a fuzzer.
 pi_unit_tests += tests/t_fuzz_gguf tests/t_fuzz_artifact
 tests_t_fuzz_gguf_SOURCES     = tests/fuzz/fuzz_gguf.c tests/fuzz/replay.c tests/fuzz/fuzz.h tests/gguf_bytes.h \
