@@ -206,25 +206,48 @@ static uint32_t n_set(uint32_t mask)
     return (mask & (mask - 1)) == 0 ? mask != 0 : (uint32_t)__builtin_popcount(mask);
 }
 
+/* out: some rows, n of m, of which n_next follow . x of the tokens in a mask. */
+static void dot_run(const struct pi_cold_job *job, const struct pi_mat *m, const uint32_t *ids,
+                    uint32_t n, uint32_t n_next, uint32_t mask, float *out)
+{
+    const struct pi_cpu_type *type = job->cpu->type[m->type];
+    const float *x[PI_COLD_TOKENS];
+    uint32_t n_x = 0;
+
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1)
+        x[n_x++] = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
+    if (job->n_tok == 1)
+        type->dot_ids(m->data, m->row_bytes, ids, n, x[0], m->n_cols, out);
+    else
+        type->dot_many(m->data, m->row_bytes, ids, n, n_next, x, n_x, m->n_cols, out);
+}
+
+/* The same with quantised x. */
+static void dot_run_q8(const struct pi_cold_job *job, const struct pi_mat *m, const uint32_t *ids,
+                       uint32_t n, uint32_t n_next, uint32_t mask, float *out)
+{
+    const struct pi_cpu_type *type = job->cpu->type[m->type];
+    const struct pi_q8 *x[PI_COLD_TOKENS];
+    uint32_t n_x = 0;
+
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1)
+        x[n_x++] = job->q8 + (size_t)__builtin_ctz(rest) * (m->n_cols / PI_Q8_BLOCK);
+    if (job->n_tok == 1)
+        type->dot_ids_q8(m->data, m->row_bytes, ids, n, x[0], m->n_cols, out);
+    else
+        type->dot_many_q8(m->data, m->row_bytes, ids, n, n_next, x, n_x, m->n_cols, out);
+}
+
 /* out (packed): rows of the list . x of their tokens. */
 static void dots(const struct pi_cold_job *job, const struct pi_mat *m, const struct list *l,
                  float *out)
 {
-    const struct pi_cpu_type *type = job->cpu->type[m->type];
+    bool q8 = job->q8 != NULL && job->cpu->type[m->type]->dot_rows_q8 != NULL;
 
     for (uint32_t k = 0, len; k < l->n; k += len) {
-        const float *x[PI_COLD_TOKENS];
-        uint32_t n_x = 0;
-
         len = run_length(l, k);
-        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1)
-            x[n_x++] = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
-        if (job->n_tok == 1)
-            type->dot_ids(m->data, m->row_bytes, l->id + k, len, x[0], m->n_cols, out);
-        else
-            type->dot_many(m->data, m->row_bytes, l->id + k, len, l->n - k - len, x, n_x, m->n_cols,
-                           out);
-        out += (size_t)len * n_x;
+        (q8 ? dot_run_q8 : dot_run)(job, m, l->id + k, len, l->n - k - len, l->mask[k], out);
+        out += (size_t)len * n_set(l->mask[k]);
     }
 }
 

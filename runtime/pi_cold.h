@@ -43,8 +43,10 @@ struct pi_cold_job {
     const struct pi_layer_weights *w; /* with down_t */
     struct pi_pool *pool;             /* the one whose threads make the call */
     struct pi_cold_scratch *scratch;
-    uint32_t n_tok;      /* 1..PI_COLD_TOKENS and the scratch's n_tok_max */
-    const float *x;      /* (n_tok, n_embd) the block's normed input; read by all threads */
+    uint32_t n_tok; /* 1..PI_COLD_TOKENS and the scratch's n_tok_max */
+    const float *x; /* (n_tok, n_embd) the block's normed input; read by all threads */
+    const struct pi_q8
+        *q8; /* (n_tok, n_embd / 32) the same quantised, for matrices that are; NULL: x for all */
     uint32_t n;          /* at most the scratch's n_max; 0: out becomes 0 */
     const uint32_t *ids; /* (n) rows in the model's matrices, ascending */
     const uint32_t

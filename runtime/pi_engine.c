@@ -115,6 +115,7 @@ enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor 
         e->n_batch = opt->n_ctx;
     e->s.m = model;
     e->s.pred = pred;
+    e->s.act = opt->act;
     e->s.pool = pool;
     e->s.n_units = split != NULL ? 2 : 1;
     e->s.n_lanes = pi_pool_size(pool);

@@ -27,8 +27,17 @@ enum pi_handover {
     PI_HANDOVER_EVENTS /* a graph for each stretch between hand-overs */
 };
 
+/* What products of rows of quantised matrices are given: their input as it is, or quantised (struct pi_q8), by the same rule on every unit. It concerns normed
+ * inputs and attention outputs, and the input of a row-major down-projection; other down passes and predictors take F32 in any case. A vector that a quantised
+ * matrix reads is rounded for all its readers: float matrices beside it, and predictors of the normed input, are given the F32 values d * q. */
+enum pi_act_type {
+    PI_ACT_TYPE_F32,
+    PI_ACT_TYPE_Q8
+};
+
 struct pi_engine_options {
     enum pi_mode mode;    /* of decode steps; PREDICTED needs pred */
+    enum pi_act_type act; /* of decode steps and prompts */
     uint32_t n_ctx;       /* positions per sequence */
     uint32_t n_seq;       /* sequences, >= 1 */
     uint32_t n_batch;     /* most tokens in one prompt chunk; 0: 512, at most n_ctx */

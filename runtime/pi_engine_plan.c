@@ -83,6 +83,15 @@ static uint32_t widest(const struct pi_predictor *p)
     return r;
 }
 
+/* Blocks of the widest vector that a product reads. */
+static uint64_t widest_q8(const struct pi_shape *sh)
+{
+    uint64_t n = pi_max_u32(sh->n_embd, sh->n_head * sh->head_dim);
+
+    n = n > sh->n_ff ? n : sh->n_ff;
+    return n / PI_Q8_BLOCK + 1;
+}
+
 static enum pi_code plan_shared(struct pi_engine *e, struct plan *p, struct pi_err *err)
 {
     struct pi_state *s = &e->s;
@@ -105,6 +114,8 @@ static enum pi_code plan_shared(struct pi_engine *e, struct plan *p, struct pi_e
     if (sh->gated)
         PI_TRY(plan_add(p, &s->prod, e->n_batch, sh->n_ff, f, err));
     PI_TRY(plan_add(p, &s->down_tile, PI_DOWN_TILE, d, f, err));
+    if (s->act == PI_ACT_TYPE_Q8)
+        PI_TRY(plan_add(p, &s->q8, e->n_batch, widest_q8(sh), sizeof(*s->q8), err));
     if (s->keep_input)
         PI_TRY(plan_add(p, &s->layer_input, s->n_dec, d, f, err));
     for (int i = 0; s->keep_prev && i < 2; i++)
@@ -135,6 +146,9 @@ static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_er
         struct pi_lane *lane = &s->lanes[i];
 
         PI_TRY(plan_add(p, &lane->normed, s->n_dec, d, sizeof(*lane->normed), err));
+        if (s->act == PI_ACT_TYPE_Q8)
+            PI_TRY(
+                plan_add(p, &lane->q8, s->n_dec, widest_q8(&s->m->shape), sizeof(*lane->q8), err));
         PI_TRY(plan_add(p, &lane->scores, 1, s->kv.n_ctx, sizeof(*lane->scores), err));
         PI_TRY(plan_add(p, &lane->head, 1, s->m->shape.head_dim, sizeof(*lane->head), err));
     }

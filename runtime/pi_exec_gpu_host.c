@@ -197,6 +197,18 @@ static bool is_cold(const struct pi_exec_gpu *x, const struct pi_op *op)
     return op->kind == PI_OP_FFN && pi_xg_attn_on_gpu(x, op->layer);
 }
 
+/* What came over once more as integers, by thread 0 for all: the GPU has rounded it, so that these are the blocks that it made. */
+static const struct pi_q8 *quantise_input(struct pi_exec_gpu *x, const struct pi_cold_job *job)
+{
+    struct pi_state *s = x->s;
+    const struct pi_mat *w = pi_ops_takes_q8(s, &job->w->gate) ? &job->w->gate : &job->w->up;
+
+    if (!pi_ops_takes_q8(s, w))
+        return NULL;
+    pi_ops_quantise(s, w, job->x, job->n_tok, s->lanes[0].q8);
+    return s->lanes[0].q8;
+}
+
 static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
 {
     struct pi_state *s = x->s;
@@ -207,6 +219,7 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
     job->w = &s->m->layers[op->layer];
     job->n_tok = s->n_tok;
     job->x = x->m.normed[side].host;
+    job->q8 = quantise_input(x, job);
     job->mode = s->mode[op->layer];
     job->out = merges_here(x, op->layer) ? s->units[0].partial : x->m.cold_part[side].host;
     if (l->pred.width > 0 && l->pred.predict_cold) {

@@ -101,8 +101,8 @@ void pi_xg_trace_cold(struct pi_exec_gpu *x, uint32_t layer, uint32_t thread, ui
     float *gate = s->units[0].gate + mine.begin;
     bool predicted = p->width > 0 && p->predict_cold;
 
-    pi_ops_dots(s->cpu, sh->gated ? &w->gate : &w->up, ul->ids, mine, x->job.x, 1,
-                sh->gated ? NULL : w->up_b, gate, 0);
+    pi_ops_dots(s->cpu, sh->gated ? &w->gate : &w->up, ul->ids, mine,
+                (struct pi_vecs){x->job.x, x->job.q8}, 1, sh->gated ? NULL : w->up_b, gate, 0);
     for (uint32_t i = mine.begin; i < mine.end; i++) {
         uint32_t id = ul->ids != NULL ? ul->ids[i] : i;
 

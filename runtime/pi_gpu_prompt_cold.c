@@ -22,19 +22,25 @@ static void cold_thread(void *ctx, uint32_t thread, uint32_t n_threads)
 static void by_rows(struct pi_gpu_prompt *p, uint32_t layer)
 {
     const struct pi_dev_layer *y = &p->dm->layers[layer];
+    const struct pi_layer_weights *w = &p->m->layers[layer];
+    const struct pi_mat *takes = pi_ops_takes_q8(p->s, &w->gate) ? &w->gate : &w->up;
+    const bool q8 = pi_ops_takes_q8(p->s, takes);
     struct pi_cold_job j = {.cpu = p->s->cpu,
                             .shape = p->shape,
-                            .w = &p->m->layers[layer],
+                            .w = w,
                             .pool = p->pool,
                             .scratch = p->cold,
                             .n_tok = p->n_tok,
                             .x = p->h.normed,
+                            .q8 = q8 ? p->s->q8 : NULL,
                             .n = y->n_cold,
                             .ids = y->host_cold_ids,
                             .mode = pi_activation_has_zeros(p->shape->act) ? PI_MODE_EXACT
                                                                            : PI_MODE_DENSE,
                             .out = p->h.part};
 
+    if (q8)
+        pi_ops_quantise(p->s, takes, p->h.normed, p->n_tok, p->s->q8);
     pi_pool_run(p->pool, cold_thread, &j);
 }
 

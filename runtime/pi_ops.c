@@ -93,30 +93,39 @@ void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_
 
 /* One token, all rows. */
 static void dots_one(const struct pi_cpu_type *type, const struct pi_mat *w, const uint32_t *ids,
-                     struct pi_span rows, const float *x, const float *bias, float *out)
+                     struct pi_span rows, struct pi_vecs x, const float *bias, float *out)
 {
     uint32_t n = rows.end - rows.begin;
+    bool q8 = x.q8 != NULL && type->dot_rows_q8 != NULL;
 
-    if (ids != NULL)
-        type->dot_ids(w->data, w->row_bytes, ids + rows.begin, n, x, w->n_cols, out);
+    if (q8 && ids != NULL)
+        type->dot_ids_q8(w->data, w->row_bytes, ids + rows.begin, n, x.q8, w->n_cols, out);
+    else if (q8)
+        type->dot_rows_q8(pi_mat_row(w, rows.begin), w->row_bytes, n, x.q8, w->n_cols, out);
+    else if (ids != NULL)
+        type->dot_ids(w->data, w->row_bytes, ids + rows.begin, n, x.x, w->n_cols, out);
     else
-        type->dot_rows(pi_mat_row(w, rows.begin), w->row_bytes, n, x, w->n_cols, out);
+        type->dot_rows(pi_mat_row(w, rows.begin), w->row_bytes, n, x.x, w->n_cols, out);
     for (uint32_t i = 0; bias != NULL && i < n; i++)
         out[i] += bias[ids != NULL ? ids[rows.begin + i] : rows.begin + i];
 }
 
 void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
-                 struct pi_span rows, const float *x, uint32_t n_tok, const float *bias, float *out,
-                 size_t ldo)
+                 struct pi_span rows, struct pi_vecs x, uint32_t n_tok, const float *bias,
+                 float *out, size_t ldo)
 {
     uint32_t step = n_tok > 1 ? PI_CACHE_ROWS : UINT32_MAX;
 
     for (uint32_t r = rows.begin; r < rows.end;) {
         uint32_t n = rows.end - r < step ? rows.end - r : step;
 
-        for (uint32_t t = 0; t < n_tok; t++)
-            dots_one(cpu->type[w->type], w, ids, (struct pi_span){r, r + n},
-                     x + (size_t)t * w->n_cols, bias, out + t * ldo + (r - rows.begin));
+        for (uint32_t t = 0; t < n_tok; t++) {
+            struct pi_vecs one = {x.x + (size_t)t * w->n_cols,
+                                  x.q8 != NULL ? x.q8 + (size_t)t * w->n_cols / PI_Q8_BLOCK : NULL};
+
+            dots_one(cpu->type[w->type], w, ids, (struct pi_span){r, r + n}, one, bias,
+                     out + t * ldo + (r - rows.begin));
+        }
         r += n;
     }
 }
@@ -146,7 +155,8 @@ static void team_embed(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32
     }
 }
 
-/* The residual normed into the thread's own lane: every thread needs all of it, and computing it again costs less than a barrier. */
+/* The residual normed into the thread's own lane: every thread needs all of it, and computing it again costs less than a barrier. So it is with its
+ * quantised form. */
 static void norm_lane(const struct pi_state *s, const float *w, const float *b, uint32_t n_tok,
                       uint32_t thread)
 {
@@ -172,20 +182,34 @@ static void team_attn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, ui
                            uint32_t n_threads)
 {
     struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = layer_of(s, op);
 
     if (s->keep_input)
         keep_residual(s, s->layer_input, n_tok, thread, n_threads);
-    norm_lane(s, layer_of(s, op)->attn_norm, layer_of(s, op)->attn_norm_b, n_tok, thread);
+    norm_lane(s, w->attn_norm, w->attn_norm_b, n_tok, thread);
+    pi_ops_quantise_group(s, (const struct pi_mat *const[]){&w->q, &w->k, &w->v}, 3, false,
+                          s->lanes[thread].normed, n_tok, s->lanes[thread].q8);
+}
+
+/* Is a layer's normed feed-forward input read by others than gate and up: by a predictor, or by another unit? */
+static bool normed_goes_on(const struct pi_state *s, uint32_t layer)
+{
+    return s->n_units > 1 || (s->pred != NULL && s->pred->layers[layer].width > 0 &&
+                              s->pred->layers[layer].input == PI_PRED_IN_FFN_NORMED);
 }
 
 static void team_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
                           uint32_t n_threads)
 {
     struct pi_state *s = ctx;
+    const struct pi_layer_weights *w = layer_of(s, op);
 
     if (s->keep_prev)
         keep_residual(s, s->prev_attn[op->layer & 1], n_tok, thread, n_threads);
-    norm_lane(s, layer_of(s, op)->ffn_norm, layer_of(s, op)->ffn_norm_b, n_tok, thread);
+    norm_lane(s, w->ffn_norm, w->ffn_norm_b, n_tok, thread);
+    pi_ops_quantise_group(s, (const struct pi_mat *const[]){&w->gate, &w->up}, 2,
+                          normed_goes_on(s, op->layer), s->lanes[thread].normed, n_tok,
+                          s->lanes[thread].q8);
 }
 
 /* One head's rows of q, k or v for one token; heads are numbered q first, then k, then v. */
@@ -194,7 +218,9 @@ static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t
 {
     const struct pi_shape *sh = &s->m->shape;
     const struct pi_layer_weights *w = &s->m->layers[layer];
-    const float *x = lane->normed + (size_t)t * sh->n_embd;
+    const struct pi_vecs x = {lane->normed + (size_t)t * sh->n_embd,
+                              lane->q8 != NULL ? lane->q8 + (size_t)t * sh->n_embd / PI_Q8_BLOCK
+                                               : NULL};
     uint32_t hd = sh->head_dim, kv_head = (head - sh->n_head) % sh->n_head_kv;
     bool is_q = head < sh->n_head, is_k = !is_q && head < sh->n_head + sh->n_head_kv;
 
@@ -259,9 +285,12 @@ static void team_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
     const struct pi_layer_weights *w = layer_of(s, op);
     uint32_t d = s->m->shape.n_embd;
     struct pi_span rows = pi_span(d, PI_SPAN_ROWS, thread, n_threads);
-    float *out = s->lanes[thread].normed; /* free since q, k and v were made from it */
+    const struct pi_lane *lane = &s->lanes[thread];
+    float *out = lane->normed; /* free since q, k and v were made from it */
 
-    pi_ops_dots(s->cpu, &w->o, NULL, rows, s->attn, n_tok, w->o_b, out, d);
+    pi_ops_quantise(s, &w->o, s->attn, n_tok, lane->q8);
+    pi_ops_dots(s->cpu, &w->o, NULL, rows, (struct pi_vecs){s->attn, lane->q8}, n_tok, w->o_b, out,
+                d);
     for (uint32_t t = 0; t < n_tok; t++) {
         float *r = s->residual + (size_t)t * d + rows.begin;
 
@@ -279,15 +308,16 @@ static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
     struct pi_state *s = ctx;
     float *out = s->lanes[thread].normed;
     size_t d = s->m->shape.n_embd;
+    uint32_t n_want = 0;
 
     (void)op;
     (void)n_threads;
     for (uint32_t t = 0; t < n_tok; t++) {
         if (!pi_state_wants(s, t))
             continue;
-        pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b, out);
-        out += d;
+        pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b, out + n_want++ * d);
     }
+    pi_ops_quantise(s, &s->m->output, s->lanes[thread].normed, n_want, s->lanes[thread].q8);
 }
 
 static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -303,7 +333,8 @@ static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint3
         n_want += pi_state_wants(s, t);
     if (n_want == 0)
         return;
-    pi_ops_dots(s->cpu, w, NULL, rows, s->lanes[thread].normed, n_want, NULL,
+    pi_ops_dots(s->cpu, w, NULL, rows,
+                (struct pi_vecs){s->lanes[thread].normed, s->lanes[thread].q8}, n_want, NULL,
                 s->logits + rows.begin, w->n_rows);
     if (thread == 0)
         pi_ops_count(s, &s->stats.weights_other, w, (uint64_t)n_want * w->n_rows);

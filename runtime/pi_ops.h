@@ -57,6 +57,8 @@ struct pi_unit {
 /* What belongs to one thread of the team. */
 struct pi_lane {
     float *normed; /* (decode tokens, n_embd) */
+    struct pi_q8 *
+        q8; /* (decode tokens, widest input) what products read now, quantised; NULL with F32 activations */
     float *scores; /* (n_ctx) */
     float *head;   /* (head_dim) */
 };
@@ -68,6 +70,7 @@ struct pi_state {
     struct pi_pool *pool;
     struct pi_kv kv;
     enum pi_mode *mode; /* (n_layer) of decode steps */
+    enum pi_act_type act;
     uint32_t n_units;
     struct pi_unit units[PI_CPU_UNITS];
     uint32_t n_lanes;
@@ -91,6 +94,7 @@ struct pi_state {
     float *h, *prod;             /* prompt: n_ff; prod is h itself when not gated */
     float *down_tile;            /* prompt: (PI_DOWN_TILE, n_embd) */
     struct pi_blas_scratch blas; /* prompt */
+    struct pi_q8 *q8;            /* prompt: (n_batch, widest input) with quantised activations */
     float *layer_input;          /* decode: (n_dec, n_embd), when kept */
     float *prev_attn[2];         /* decode: (n_dec, n_embd) of even and odd layers, when kept */
 
@@ -145,11 +149,30 @@ void pi_ops_kv_store(const struct pi_state *s, uint8_t *rows, uint32_t layer, ui
 void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_t head,
                    const float *q, float *scores, float *out);
 
+/* Vectors of n elements, one for each token: as they are, and quantised (n / 32 blocks each) where the matrix may want them so; q8 NULL: it does not. */
+struct pi_vecs {
+    const float *x;
+    const struct pi_q8 *q8;
+};
+
+/* True where products with w are to have quantised activations. */
+bool pi_ops_takes_q8(const struct pi_state *s, const struct pi_mat *w);
+/* x (n_tok, n) quantised to out (n_tok, n / 32) for products with w; nothing unless it takes them. */
+void pi_ops_quantise(const struct pi_state *s, const struct pi_mat *w, const float *x,
+                     uint32_t n_tok, struct pi_q8 *out);
+/* The same for several matrices (n_mats) that read the same vectors: where one of them takes them quantised the vectors are d * q for everybody, and x is made
+ * so if other matrices of the group, or others, read it too. */
+void pi_ops_quantise_group(const struct pi_state *s, const struct pi_mat *const *mats, int n_mats,
+                           bool others, float *x, uint32_t n_tok, struct pi_q8 *out);
+/* out (n_tok, w->n_rows) = x W^T + bias, x (n_tok, w->n_cols / 32), with the bits of dot_rows_q8; bias may be NULL. Runs the pool. */
+void pi_ops_product_q8(const struct pi_state *s, const struct pi_mat *w, const struct pi_q8 *x,
+                       uint32_t n_tok, const float *bias, float *out);
+
 /* out[t][i] = row begin + i of w . x[t], or row ids[begin + i]; bias (w->n_rows) may be NULL. x (n_tok, w->n_cols); out (n_tok, ...) with
  * ldo floats from token to token. Several tokens share the rows while they are in the cache. */
 void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
-                 struct pi_span rows, const float *x, uint32_t n_tok, const float *bias, float *out,
-                 size_t ldo);
+                 struct pi_span rows, struct pi_vecs x, uint32_t n_tok, const float *bias,
+                 float *out, size_t ldo);
 
 /* Thread 0 counts what a step reads: n_rows rows of a matrix. */
 void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w, uint64_t n_rows);

@@ -52,9 +52,13 @@ static const struct pi_mat *first_mat(const struct block *b, const float **bias)
     return gated ? &b->w->gate : &b->w->up;
 }
 
-static const float *lane_input(const struct block *b, uint32_t t)
+static struct pi_vecs lane_input(const struct block *b, uint32_t t)
 {
-    return b->s->lanes[b->thread].normed + (size_t)t * b->s->m->shape.n_embd;
+    const struct pi_lane *lane = &b->s->lanes[b->thread];
+    size_t at = (size_t)t * b->s->m->shape.n_embd;
+
+    return (struct pi_vecs){lane->normed + at,
+                            lane->q8 != NULL ? lane->q8 + at / PI_Q8_BLOCK : NULL};
 }
 
 /* ---- predictor ---- */
@@ -74,15 +78,15 @@ static const float *predictor_input(const struct block *b, enum pi_predictor_inp
     case PI_PRED_IN_FFN_NORMED:
         break;
     }
-    return lane_input(b, 0);
+    return lane_input(b, 0).x;
 }
 
 static void predict_hidden(const struct block *b, const struct pi_predictor_layer *p)
 {
     struct pi_span rows = pi_span(p->width, PI_SPAN_ROWS, b->thread, b->n_threads);
 
-    pi_ops_dots(b->s->cpu, &p->fc1, NULL, rows, predictor_input(b, p->input), b->n_tok, NULL,
-                b->u->hidden + rows.begin, p->width);
+    pi_ops_dots(b->s->cpu, &p->fc1, NULL, rows, (struct pi_vecs){.x = predictor_input(b, p->input)},
+                b->n_tok, NULL, b->u->hidden + rows.begin, p->width);
     for (uint32_t t = 0; p->relu && t < b->n_tok; t++) {
         float *hidden = b->u->hidden + (size_t)t * p->width;
 
@@ -101,8 +105,8 @@ void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t
     predict_hidden(&b, p);
     if (n_threads > 1)
         pi_pool_barrier(s->pool, thread);
-    pi_ops_dots(s->cpu, &p->fc2, b.ul->ids, b.mine, b.u->hidden, n_tok, p->bias,
-                b.u->gate + b.mine.begin, b.u->n_max);
+    pi_ops_dots(s->cpu, &p->fc2, b.ul->ids, b.mine, (struct pi_vecs){.x = b.u->hidden}, n_tok,
+                p->bias, b.u->gate + b.mine.begin, b.u->n_max);
     for (uint32_t t = 0; t < n_tok; t++) {
         const float *score = b.u->gate + (size_t)t * b.u->n_max;
         uint32_t *cand = b.u->cand + (size_t)t * b.u->n_max + b.mine.begin, n = 0;
@@ -204,7 +208,7 @@ static void sparse_span(const struct block *b)
                     b->u->gate + b->mine.begin, b->u->n_max);
     for (uint32_t t = 0; t < b->n_tok; t++) {
         size_t at = (size_t)t * b->u->n_max + b->mine.begin;
-        const float *x = lane_input(b, t);
+        const struct pi_vecs x = lane_input(b, t);
         float *gate = b->u->gate + at, *prod = b->u->prod + at;
         const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids + b->mine.begin : NULL;
         uint32_t *act = b->u->act + at, n = b->mine.end - b->mine.begin;
@@ -274,7 +278,11 @@ static void down_columns(const struct block *b, bool dense)
     float *out = b->u->partial + cols.begin;
 
     if (down_as_stored(b, dense)) { /* then the unit has all neurons: n_max is n_ff */
-        pi_ops_dots(b->s->cpu, &b->w->down, NULL, cols, b->u->prod, b->n_tok, NULL, out, d);
+        struct pi_q8 *q8 = b->s->lanes[b->thread].q8; /* gate and up are done with it */
+
+        pi_ops_quantise(b->s, &b->w->down, b->u->prod, b->n_tok, q8);
+        pi_ops_dots(b->s->cpu, &b->w->down, NULL, cols, (struct pi_vecs){b->u->prod, q8}, b->n_tok,
+                    NULL, out, d);
         return;
     }
     for (uint32_t t = 0; t < b->n_tok; t++)

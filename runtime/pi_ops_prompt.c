@@ -15,6 +15,11 @@ struct job {
     struct pi_state *s;
     uint32_t layer, n_tok;
     const float *w, *b; /* norm */
+    /* matrices that read the result, and whether others do (pi_ops_quantise_group()) */
+    const struct pi_mat *mats[3];
+    int n_mats;
+    bool others;
+    const float *x; /* to be quantised for mats[0] */
 };
 
 /* Tokens of one piece of element-wise work. */
@@ -51,8 +56,47 @@ static void norm_range(void *ctx, size_t begin, size_t end)
     const struct job *j = ctx;
     uint32_t d = j->s->m->shape.n_embd;
 
-    for (size_t t = begin; t < end; t++)
-        pi_ops_norm(j->s, j->s->residual + t * d, j->w, j->b, j->s->normed + t * d);
+    for (size_t t = begin; t < end; t++) {
+        float *x = j->s->normed + t * d;
+
+        pi_ops_norm(j->s, j->s->residual + t * d, j->w, j->b, x);
+        pi_ops_quantise_group(j->s, j->mats, j->n_mats, j->others, x, 1,
+                              j->s->q8 != NULL ? j->s->q8 + t * d / PI_Q8_BLOCK : NULL);
+    }
+}
+
+static void quantise_range(void *ctx, size_t begin, size_t end)
+{
+    const struct job *j = ctx;
+    size_t n = j->mats[0]->n_cols;
+
+    pi_ops_quantise(j->s, j->mats[0], j->x + begin * n, (uint32_t)(end - begin),
+                    j->s->q8 + begin * n / PI_Q8_BLOCK);
+}
+
+/* x (n_tok, w->n_cols) to s->q8 if products with w want it there. */
+static void quantise(struct pi_state *s, const struct pi_mat *w, const float *x, uint32_t n_tok)
+{
+    struct job j = {.s = s, .n_tok = n_tok, .mats = {w}, .n_mats = 1, .x = x};
+
+    if (pi_ops_takes_q8(s, w))
+        for_tokens(s, quantise_range, &j);
+}
+
+/* pi_blas_products() of in, or for matrices that take it quantised, of s->q8. */
+static enum pi_code products(struct pi_state *s, const struct pi_blas_in *in,
+                             const struct pi_blas_out *outs, uint32_t n_outs, struct pi_err *err)
+{
+    struct pi_blas_out plain[PI_BLAS_MAX_OUTS];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < n_outs; i++) {
+        if (pi_ops_takes_q8(s, outs[i].w))
+            pi_ops_product_q8(s, outs[i].w, s->q8, in->n_tok, outs[i].bias, outs[i].out);
+        else
+            plain[n++] = outs[i];
+    }
+    return n > 0 ? pi_blas_products(s->pool, &s->blas, in, plain, n, err) : PI_OK;
 }
 
 static enum pi_code solo_attn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok,
@@ -60,8 +104,13 @@ static enum pi_code solo_attn_norm(void *ctx, const struct pi_op *op, uint32_t n
 {
     struct pi_state *s = ctx;
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
-    struct job j = {
-        .s = s, .layer = op->layer, .n_tok = n_tok, .w = w->attn_norm, .b = w->attn_norm_b};
+    struct job j = {.s = s,
+                    .layer = op->layer,
+                    .n_tok = n_tok,
+                    .w = w->attn_norm,
+                    .b = w->attn_norm_b,
+                    .mats = {&w->q, &w->k, &w->v},
+                    .n_mats = 3};
 
     (void)err;
     for_tokens(s, norm_range, &j);
@@ -73,8 +122,14 @@ static enum pi_code solo_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_
 {
     struct pi_state *s = ctx;
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
-    struct job j = {
-        .s = s, .layer = op->layer, .n_tok = n_tok, .w = w->ffn_norm, .b = w->ffn_norm_b};
+    struct job j = {.s = s,
+                    .layer = op->layer,
+                    .n_tok = n_tok,
+                    .w = w->ffn_norm,
+                    .b = w->ffn_norm_b,
+                    .mats = {&w->gate, &w->up},
+                    .n_mats = 2,
+                    .others = s->n_units > 1};
 
     (void)err;
     for_tokens(s, norm_range, &j);
@@ -114,7 +169,7 @@ static enum pi_code solo_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, 
                                        {&w->v, w->v_b, s->v, w->v.n_rows}};
     enum pi_code rc;
 
-    PI_TRY(pi_blas_products(s->pool, &s->blas, &in, outs, 3, err));
+    PI_TRY(products(s, &in, outs, 3, err));
     for_tokens(s, rope_range, &j);
 out:
     return rc;
@@ -165,7 +220,8 @@ static enum pi_code solo_attn_out(void *ctx, const struct pi_op *op, uint32_t n_
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
     enum pi_code rc;
 
-    PI_TRY(pi_blas_products(s->pool, &s->blas, &in, &out, 1, err));
+    quantise(s, &w->o, s->attn, n_tok);
+    PI_TRY(products(s, &in, &out, 1, err));
     for_tokens(s, add_range, &j);
 out:
     return rc;
@@ -225,16 +281,17 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     const struct pi_blas_out down = {&w->down, NULL, s->tmp, d};
     enum pi_code rc;
 
-    PI_TRY(pi_blas_products(s->pool, &s->blas, &normed, sh->gated ? gated : &plain,
-                            sh->gated ? 2 : 1, err));
+    PI_TRY(products(s, &normed, sh->gated ? gated : &plain, sh->gated ? 2 : 1, err));
     for_tokens(s, activate_range, &j);
     if (s->obs != NULL)
         PI_TRY(
             s->obs->ffn(s->obs->ctx, op->layer, n_tok, s->residual, s->normed, s->h, s->prod, err));
-    if (w->down.data != NULL)
-        PI_TRY(pi_blas_products(s->pool, &s->blas, &prod, &down, 1, err));
-    else
+    if (w->down.data != NULL) {
+        quantise(s, &w->down, s->prod, n_tok);
+        PI_TRY(products(s, &prod, &down, 1, err));
+    } else {
         down_by_tiles(s, op->layer, n_tok);
+    }
 out:
     return rc;
 }
@@ -275,6 +332,7 @@ static enum pi_code solo_out_norm(void *ctx, const struct pi_op *op, uint32_t n_
             pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b,
                         s->normed + n++ * d);
     }
+    quantise(s, &s->m->output, s->normed, (uint32_t)n);
     return PI_OK;
 }
 
@@ -291,7 +349,7 @@ static enum pi_code solo_output(void *ctx, const struct pi_op *op, uint32_t n_to
         in.n_tok += pi_state_wants(s, t);
     if (in.n_tok == 0)
         return PI_OK;
-    return pi_blas_products(s->pool, &s->blas, &in, &out, 1, err);
+    return products(s, &in, &out, 1, err);
 }
 
 const pi_solo_op pi_solo_ops[PI_OP_KINDS] = {

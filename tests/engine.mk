@@ -28,3 +28,7 @@ pi_unit_tests += tests/t_engine_gpu_emu
 tests_t_engine_gpu_emu_SOURCES = tests/t_engine_gpu.c $(engine_rig)
 tests_t_engine_gpu_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 endif
+
+pi_unit_tests += tests/t_engine_q8
+tests_t_engine_q8_SOURCES = tests/t_engine_q8.c $(engine_rig)
+tests_t_engine_q8_LDADD   = $(PI_RUNTIME_LIBS)

@@ -27,9 +27,10 @@ enum pi_isa {
  * mantissa cleared, so that d * q is exact in F32 and quantising it again gives the same block; q = x / d rounded to nearest, halves to even, thus
  * |q| <= 127; s = d * (sum of q), what an offset of weights is multiplied by. All zero where d would be less than the smallest normal number; a NaN or an
  * infinity makes d and s NaN and q 0. */
+#define PI_Q8_BLOCK 32
 struct pi_q8 {
     float d, s;
-    int8_t q[32];
+    int8_t q[PI_Q8_BLOCK];
 };
 
 struct pi_cpu_type {
