@@ -15,8 +15,10 @@
 static const enum pi_type types[] = {PI_TYPE_F32,  PI_TYPE_F16,  PI_TYPE_BF16, PI_TYPE_Q8_0,
                                      PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0, PI_TYPE_Q5_1,
                                      PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
-static const uint32_t lengths[] = {0,  1,  2,  7,  8,  9,   15,  16,  17,  24,  31,  32,   33,  47,
-                                   63, 64, 65, 95, 96, 100, 128, 256, 384, 385, 768, 1000, 4096};
+#define PLAIN 3 /* that many types come first that are not quantised */
+static const uint32_t lengths[] = {0,   1,   2,   7,   8,   9,    15,   16,  17, 24,
+                                   31,  32,  33,  47,  63,  64,   65,   95,  96, 100,
+                                   128, 256, 384, 385, 512, 1000, 1280, 4096};
 static uint32_t seed = 1;
 static struct pi_err e;
 
@@ -207,13 +209,11 @@ static void test_golden(const struct pi_cpu *cpu)
 /* Zeros, a NaN and infinities: no trap, and the NaN shows. */
 static void test_quantise_edges(const struct pi_cpu *cpu)
 {
-    for (size_t t = 3; t < COUNT(types); t++) {
+    for (size_t t = PLAIN; t < COUNT(types); t++) {
         const struct pi_cpu_type *k = cpu->type[types[t]];
         float x[256] = {0}, y[256];
         uint8_t made[272]; /* Q8_0 is the longest */
 
-        if (k == NULL)
-            continue;
         k->from_f32(x, made, 256);
         k->to_f32(made, y, 256);
         OK(y[0] == 0.0f && y[31] == 0.0f);
@@ -231,6 +231,42 @@ static void test_quantise_edges(const struct pi_cpu *cpu)
         k->from_f32(x, made, 256);
         k->to_f32(made, y, 256);
         OK(!isfinite(y[5]) && !isfinite(y[6]));
+    }
+}
+
+/* Where the F16 values of a block are: how many; their offsets. */
+static size_t block_scales(enum pi_type type, size_t at[2])
+{
+    at[0] = type == PI_TYPE_Q6_K ? 208 : 0;
+    at[1] = 2;
+    return type == PI_TYPE_Q4_1 || type == PI_TYPE_Q5_1 || type == PI_TYPE_Q4_K ||
+                   type == PI_TYPE_Q5_K
+               ? 2
+               : 1;
+}
+
+/* Has a type offsets that are multiplied by sums of x? Where q is 0 an infinite x gives NaN then. */
+static bool has_offset(enum pi_type type)
+{
+    size_t at[2];
+
+    return block_scales(type, at) == 2;
+}
+
+/* A row of all bytes there are, with scales of a sane size. */
+static void draw_row(enum pi_type type, char *row, uint32_t n)
+{
+    const struct pi_type_info *info = pi_type_info(type);
+    size_t at[2], n_scales = block_scales(type, at);
+
+    for (uint32_t b = 0; b < n / info->block_elems; b++, row += info->block_bytes) {
+        for (uint32_t i = 0; i < info->block_bytes; i++)
+            row[i] = (char)draw();
+        for (size_t i = 0; i < n_scales; i++) {
+            uint16_t h = pi_f32_to_f16(draw_float() * (i == 0 ? 0.1f : 0.5f));
+
+            memcpy(row + at[i], &h, sizeof(h));
+        }
     }
 }
 
@@ -255,7 +291,10 @@ static struct matrix make_matrix(enum pi_type type, uint32_t n_rows, uint32_t n)
     for (size_t i = 0; i < (size_t)n_rows * n; i++)
         m.w[i] = draw_float();
     for (uint32_t r = 0; r < n_rows; r++) {
-        k->from_f32(m.w + (size_t)r * n, m.data + r * m.stride, n);
+        if (pi_type_info(type)->quantised && r % 2 == 0)
+            draw_row(type, m.data + r * m.stride, n);
+        else
+            k->from_f32(m.w + (size_t)r * n, m.data + r * m.stride, n);
         k->to_f32(m.data + r * m.stride, m.w + (size_t)r * n, n);
     }
     return m;
@@ -423,59 +462,80 @@ static void test_rows(const struct pi_cpu *cpu, enum pi_type type)
     EQ(many, 0);
 }
 
-/* The same class of result, and the same value where it is finite. */
-static bool alike(float a, float b)
+/* The same class of result, and the same value where it is finite: to a few roundings of terms that are size together. */
+static bool near(float a, float b, double size)
 {
     if (isnan(a) || isnan(b))
         return isnan(a) && isnan(b);
     if (isinf(a) || isinf(b))
         return isinf(a) && isinf(b) && signbit(a) == signbit(b);
-    return fabs((double)a - (double)b) <= 1e-6 * (fabs((double)a) + fabs((double)b)) + 1e-44;
+    return fabs((double)a - (double)b) <= 2e-6 * size + 1e-44;
 }
 
-/* Types whose offset multiplies a sum of x apart from the rest. */
-static bool has_offset(enum pi_type type)
+static bool alike(float a, float b)
 {
-    return type == PI_TYPE_Q4_1 || type == PI_TYPE_Q5_1 || type == PI_TYPE_Q4_K ||
-           type == PI_TYPE_Q5_K;
+    return near(a, b, 0.5 * (fabs((double)a) + fabs((double)b)));
 }
+
+/* With an offset the terms are scale * q * x and offset * x, as large as the largest weights of the block. */
+static double block_max(const float *w)
+{
+    double max = 0.0;
+
+    for (int i = 0; i < 32; i++)
+        max = fmax(max, fabs((double)w[i]));
+    return max;
+}
+
+/* The products of one row with x, and the row times a added to ones, against the scalar ones. room (3, n). */
+static int row_wrong(const struct pi_cpu_type *k, const struct pi_cpu_type *s, enum pi_type type,
+                     const char *row, const float *x, float a, uint32_t n, float *room)
+{
+    const uint32_t id = 0;
+    float d[2], *y = room, *w = room + (size_t)2 * n;
+    double size = 0.0;
+    int wrong = 0;
+
+    for (uint32_t j = 0; j < 2 * n; j++)
+        y[j] = 1.0f;
+    s->to_f32(row, w, n);
+    for (uint32_t j = 0; j < n; j++)
+        size += fabs((double)x[j]) *
+                (has_offset(type) ? block_max(w + j / 32 * 32) : fabs((double)w[j]));
+    s->dot_rows(row, 0, 1, x, n, &d[0]);
+    k->dot_rows(row, 0, 1, x, n, &d[1]);
+    if (has_offset(type) && !isfinite(d[0]))
+        wrong += isfinite(d[1]);
+    else
+        wrong += !near(d[0], d[1], size);
+    s->axpy_ids(row, 0, &id, &a, 1, 0, n, y);
+    k->axpy_ids(row, 0, &id, &a, 1, 0, n, y + n);
+    for (uint32_t j = 0; j < n; j++)
+        wrong += !near(y[j], y[n + j], 1.0 + fabs((double)a * (double)w[j]));
+    return wrong;
+}
+
+static const float odd[] = {INFINITY, -INFINITY, NAN,       0.0f,    -0.0f,
+                            1e-40f,   6e-8f,     0x1p-149f, 65504.0f};
 
 /* One odd value at each place of a row in turn, in the weights or in x. */
 static void test_odd_values(const struct pi_cpu *cpu, enum pi_type type)
 {
-    static const float odd[] = {INFINITY, -INFINITY, NAN,       0.0f,    -0.0f,
-                                1e-40f,   6e-8f,     0x1p-149f, 65504.0f};
     const struct pi_cpu *ref = pi_cpu_get(PI_ISA_SCALAR);
     const struct pi_cpu_type *k = cpu->type[type], *s = ref->type[type];
-    const uint32_t n = row_size(type, 96) == SIZE_MAX   ? 256
-                       : row_size(type, 97) == SIZE_MAX ? 96
-                                                        : 109,
-                   id = 0;
-    float *w = make(n, sizeof(float)), *x = make(n, sizeof(float)), *y[2];
+    const uint32_t block = pi_type_info(type)->block_elems, n = block == 1 ? 109 : 3 * block;
+    float *w = make(n, sizeof(float)), *x = make(n, sizeof(float)),
+          *room = make(n, 3 * sizeof(float));
     char *row = make(row_size(type, n), 1);
     int wrong = 0;
 
-    y[0] = make(n, sizeof(float));
-    y[1] = make(n, sizeof(float));
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i += 1 + block / 64) {
         for (size_t v = 0; v < 2 * COUNT(odd); v++) {
-            float d[2], a = v % 3 == 0 ? INFINITY : 0.5f;
-
             for (uint32_t j = 0; j < n; j++)
-                w[j] = x[j] = y[0][j] = y[1][j] = 1.0f;
+                w[j] = x[j] = 1.0f;
             *(v < COUNT(odd) ? &w[i] : &x[i]) = odd[v % COUNT(odd)];
             s->from_f32(w, row, n);
-            s->dot_rows(row, 0, 1, x, n, &d[0]);
-            k->dot_rows(row, 0, 1, x, n, &d[1]);
-            /* q . x and 1 . x are summed apart: where q is 0 an infinite x gives NaN */
-            if (has_offset(type) && isinf(d[0]))
-                wrong += isfinite(d[1]);
-            else
-                wrong += !alike(d[0], d[1]);
-            s->axpy_ids(row, 0, &id, &a, 1, 0, n, y[0]);
-            k->axpy_ids(row, 0, &id, &a, 1, 0, n, y[1]);
-            for (uint32_t j = 0; j < n; j++)
-                wrong += !alike(y[0][j], y[1][j]);
+            wrong += row_wrong(k, s, type, row, x, v % 3 == 0 ? INFINITY : 0.5f, n, room);
             wrong += !alike(ref->dot_f32(w, x, n), cpu->dot_f32(w, x, n));
             wrong += !alike(ref->sum_squares(x, n), cpu->sum_squares(x, n));
         }
@@ -484,8 +544,67 @@ static void test_odd_values(const struct pi_cpu *cpu, enum pi_type type)
     free(w);
     free(x);
     free(row);
-    free(y[0]);
-    free(y[1]);
+    free(room);
+}
+
+/* Every F16 value as each scale of a block, between two others: the elements bit for bit, NaN included; and what is made of them. */
+static void test_odd_scales(const struct pi_cpu *cpu, enum pi_type type)
+{
+    const struct pi_cpu_type *k = cpu->type[type], *s = pi_cpu_get(PI_ISA_SCALAR)->type[type];
+    const struct pi_type_info *info = pi_type_info(type);
+    const uint32_t n = 3 * info->block_elems;
+    size_t at[2], n_scales = block_scales(type, at);
+    float *x = draw_vector(n), *room = make(n, 3 * sizeof(float)), *v = make(n, sizeof(float)),
+          *w = make(n, sizeof(float));
+    char *row = make(row_size(type, n), 1);
+    int wrong = 0, convert = 0;
+
+    for (size_t i = 0; i < n_scales; i++) {
+        for (uint32_t h = 0; h<65536; h += h % 1024> 8 && h % 1024 < 1000 ? 31 : 1) {
+            uint16_t odd_scale = (uint16_t)h;
+
+            draw_row(type, row, n);
+            memcpy(row + info->block_bytes + at[i], &odd_scale, sizeof(odd_scale));
+            s->to_f32(row, v, n);
+            k->to_f32(row, w, n);
+            convert += memcmp(v, w, n * sizeof(float)) != 0;
+            if (h % 8 == 0)
+                wrong += row_wrong(k, s, type, row, x, 0.5f, n, room);
+        }
+    }
+    EQ(convert, 0);
+    EQ(wrong, 0);
+    free(x);
+    free(room);
+    free(v);
+    free(w);
+    free(row);
+}
+
+/* More vectors than a pass takes, and a row longer than what there is room for sums of: the bits of one vector alone, which hold against F64. */
+static void test_large(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, uint32_t n_x)
+{
+    const struct pi_cpu_type *k = cpu->type[type];
+    struct matrix m = make_matrix(type, 3, n);
+    const uint32_t ids[3] = {2, 0, 1};
+    float **x = make(n_x, sizeof(*x)), *many = make(n_x, 3 * sizeof(float)), one[3];
+    int wrong = 0;
+
+    for (uint32_t j = 0; j < n_x; j++)
+        x[j] = draw_vector(n);
+    k->dot_many(m.data, m.stride, ids, 3, 0, (const float *const *)x, n_x, n, many);
+    for (uint32_t j = 0; j < n_x; j++) {
+        k->dot_ids(m.data, m.stride, ids, 3, x[j], n, one);
+        for (uint32_t i = 0; i < 3; i++) {
+            wrong += bits(one[i]) != bits(many[i * n_x + j]);
+            wrong += j == 0 && dot_wrong(m.w + (size_t)ids[i] * n, x[j], n, one[i]);
+        }
+        free(x[j]);
+    }
+    EQ(wrong, 0);
+    free(x);
+    free(many);
+    free_matrix(&m);
 }
 
 static void test_vectors(const struct pi_cpu *cpu)
@@ -590,15 +709,15 @@ int main(void)
         test_vectors(cpu);
         test_norms(cpu);
         for (size_t t = 0; t < COUNT(types); t++) {
-            if (cpu->type[types[t]] == NULL) {
-                /* a table may come to a type later than the scalar one, which has all */
-                OK(i != PI_ISA_SCALAR);
-                printf("# %s has no %s\n", pi_isa_name(cpu->isa), pi_type_name(types[t]));
-                continue;
-            }
             test_rows(cpu, types[t]);
             test_odd_values(cpu, types[t]);
+            if (t < PLAIN)
+                continue;
+            test_odd_scales(cpu, types[t]);
+            test_large(cpu, types[t], 8192, 70);
         }
+        test_large(cpu, PI_TYPE_Q4_1, 262144 + 96, 2);
+        test_large(cpu, PI_TYPE_Q4_K, 262144 + 512, 2);
     }
     test_rope_softmax();
     test_select();

@@ -47,9 +47,25 @@ OP void v_store_part(float *p, uint32_t n, VF a)
     _mm256_maskstore_ps(p, lanes(n), a);
 }
 
+/* Eight floats: the first eight lanes, others 0. */
+OP VF v_load8(const float *p)
+{
+    return v_load(p);
+}
+
+OP void v_store8(float *p, VF a)
+{
+    v_store(p, a);
+}
+
 OP VF v_add(VF a, VF b)
 {
     return _mm256_add_ps(a, b);
+}
+
+OP VF v_sub(VF a, VF b)
+{
+    return _mm256_sub_ps(a, b);
 }
 
 OP VF v_mul(VF a, VF b)
@@ -60,6 +76,18 @@ OP VF v_mul(VF a, VF b)
 OP VF v_fma(VF a, VF b, VF c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+
+/* a * b - c */
+OP VF v_fms(VF a, VF b, VF c)
+{
+    return _mm256_fmsub_ps(a, b, c);
+}
+
+/* c - a * b */
+OP VF v_fnma(VF a, VF b, VF c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
 }
 
 OP float v_sum(VF a)
@@ -120,64 +148,15 @@ OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
     return widen_bf16(part_half(row, at, n));
 }
 
-/* An F16 value in all lanes. */
-OP VF spread_f16(uint16_t h)
+/* W signed bytes, unsigned bytes to floats. */
+OP VF widen_i8(const uint8_t *q)
 {
-    return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)q)));
 }
 
-OP void unpack_q8_0(const void *row, uint32_t b, VF *q_out)
+OP VF widen_byte(const uint8_t *q)
 {
-    const int8_t *q = ((const struct pi_block_q8_0 *)row)[b].q;
-
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; k++)
-        q_out[k] =
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(q + 8 * k))));
-}
-
-OP VF scale_q8_0(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q8_0 *)row)[b].d);
-}
-
-/* 16 bytes of halves to 32 integers, minus bias, as floats. */
-OP void unpack_halves(const uint8_t *q, int bias, VF *q_out)
-{
-    const __m256i low = _mm256_set1_epi32(15), sub = _mm256_set1_epi32(bias);
-
-#pragma GCC unroll 4
-    for (int k = 0; k < 2; k++) {
-        __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(q + 8 * k)));
-
-        q_out[k] = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(v, low), sub));
-        q_out[k + 2] = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(v, 4), sub));
-    }
-}
-
-OP void unpack_q4_0(const void *row, uint32_t b, VF *q_out)
-{
-    unpack_halves(((const struct pi_block_q4_0 *)row)[b].q, 8, q_out);
-}
-
-OP VF scale_q4_0(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q4_0 *)row)[b].d);
-}
-
-OP void unpack_q4_1(const void *row, uint32_t b, VF *q_out)
-{
-    unpack_halves(((const struct pi_block_q4_1 *)row)[b].q, 0, q_out);
-}
-
-OP VF scale_q4_1(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q4_1 *)row)[b].d);
-}
-
-OP VF offset_q4_1(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q4_1 *)row)[b].m);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)q)));
 }
 
 static TARGET void from_f32_f16(const float *x, void *row_out, uint32_t n)

@@ -47,9 +47,25 @@ OP void v_store_part(float *p, uint32_t n, VF a)
     _mm512_mask_storeu_ps(p, lanes(n), a);
 }
 
+/* Eight floats: the first eight lanes, others 0. */
+OP VF v_load8(const float *p)
+{
+    return _mm512_maskz_loadu_ps(0xff, p);
+}
+
+OP void v_store8(float *p, VF a)
+{
+    _mm512_mask_storeu_ps(p, 0xff, a);
+}
+
 OP VF v_add(VF a, VF b)
 {
     return _mm512_add_ps(a, b);
+}
+
+OP VF v_sub(VF a, VF b)
+{
+    return _mm512_sub_ps(a, b);
 }
 
 OP VF v_mul(VF a, VF b)
@@ -60,6 +76,18 @@ OP VF v_mul(VF a, VF b)
 OP VF v_fma(VF a, VF b, VF c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+/* a * b - c */
+OP VF v_fms(VF a, VF b, VF c)
+{
+    return _mm512_fmsub_ps(a, b, c);
+}
+
+/* c - a * b */
+OP VF v_fnma(VF a, VF b, VF c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
 }
 
 /* Spelt out: the order of _mm512_reduce_add_ps is the compiler's. */
@@ -118,59 +146,15 @@ OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
     return widen_bf16(part_half(row, at, n));
 }
 
-/* An F16 value in all lanes. */
-OP VF spread_f16(uint16_t h)
+/* W signed bytes, unsigned bytes to floats. */
+OP VF widen_i8(const uint8_t *q)
 {
-    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q)));
 }
 
-OP void unpack_q8_0(const void *row, uint32_t b, VF *q_out)
+OP VF widen_byte(const uint8_t *q)
 {
-    const int8_t *q = ((const struct pi_block_q8_0 *)row)[b].q;
-
-    q_out[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q)));
-    q_out[1] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(q + 16))));
-}
-
-/* 16 bytes of halves to 32 floats out of a table of 16; the permutation looks at the low 4 bits of a lane only. */
-OP void unpack_halves(const uint8_t *q, VF table, VF *q_out)
-{
-    __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q));
-
-    q_out[0] = _mm512_permutexvar_ps(v, table);
-    q_out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(v, 4), table);
-}
-
-OP void unpack_q4_0(const void *row, uint32_t b, VF *q_out)
-{
-    unpack_halves(((const struct pi_block_q4_0 *)row)[b].q,
-                  _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7), q_out);
-}
-
-OP void unpack_q4_1(const void *row, uint32_t b, VF *q_out)
-{
-    unpack_halves(((const struct pi_block_q4_1 *)row)[b].q,
-                  _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), q_out);
-}
-
-OP VF scale_q8_0(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q8_0 *)row)[b].d);
-}
-
-OP VF scale_q4_0(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q4_0 *)row)[b].d);
-}
-
-OP VF scale_q4_1(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q4_1 *)row)[b].d);
-}
-
-OP VF offset_q4_1(const void *row, uint32_t b)
-{
-    return spread_f16(((const struct pi_block_q4_1 *)row)[b].m);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)q)));
 }
 
 static TARGET void from_f32_f16(const float *x, void *row_out, uint32_t n)

@@ -2,7 +2,8 @@
  * pi_cpu_simd.h - the vector kernels, written once over a small set of vector operations; included by one .c file for each ISA.
  *
  * The file that includes it defines before: TARGET (the functions' target attribute), W (F32 lanes), VF (the vector type), v_zero, v_set, v_load,
- * v_store, v_load_part, v_store_part, v_add, v_mul, v_fma, v_sum, and the row readers load_T / part_T / unpack_T / scale_T / offset_T.
+ * v_store, v_load_part, v_store_part, v_load8, v_store8, v_add, v_sub, v_mul, v_fma, v_fms, v_fnma, v_sum, the readers of plain rows load_T / part_T, and
+ * widen_i8 / widen_byte. Quantised rows: pi_cpu_simd_read.h and pi_cpu_simd_block.h; several vectors at once: pi_cpu_simd_many.h.
  *
  * Determinism: each row has its own running sums, laid out the same whether the row is computed alone or beside three others that
  * share the loads of x; an element of y gets one fused multiply-add for each row, in the order of ids, in full and in partial vectors alike.
@@ -24,13 +25,6 @@
 /* W elements of a plain row from element at; the first n of them, the others 0. */
 typedef VF (*load_fn)(const void *row, uint32_t at);
 typedef VF (*part_fn)(const void *row, uint32_t at, uint32_t n);
-
-/* How to read block number b of a quantised row: w = scale * q + offset. */
-struct block_reader {
-    void (*unpack)(const void *row, uint32_t b, VF *q_out); /* (NV) */
-    VF (*scale)(const void *row, uint32_t b);
-    VF (*offset)(const void *row, uint32_t b); /* NULL: none */
-};
 
 INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
                       uint32_t n, float *out)
@@ -70,44 +64,6 @@ INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *r
         out[r] = v_sum(v_add(sum[r][0], sum[r][1]));
 }
 
-/* The scale is applied once a block: sum += scale * (q . x) + offset * (1 . x). */
-INLINE void dot_block(struct block_reader rd, int rows, const void *const *row, const float *x,
-                      uint32_t n, float *out)
-{
-    VF sum[ROWS];
-
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        sum[r] = v_zero();
-    for (uint32_t b = 0; b < n / PI_BLOCK; b++, x += PI_BLOCK) {
-        VF xv[NV], x_sum;
-
-#pragma GCC unroll 4
-        for (int k = 0; k < NV; k++)
-            xv[k] = v_load(x + k * W);
-        x_sum = xv[0];
-#pragma GCC unroll 4
-        for (int k = 1; k < NV; k++)
-            x_sum = v_add(x_sum, xv[k]);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            VF q[NV], p;
-
-            rd.unpack(row[r], b, q);
-            p = v_mul(q[0], xv[0]);
-#pragma GCC unroll 4
-            for (int k = 1; k < NV; k++)
-                p = v_fma(q[k], xv[k], p);
-            sum[r] = v_fma(rd.scale(row[r], b), p, sum[r]);
-            if (rd.offset != NULL)
-                sum[r] = v_fma(rd.offset(row[r], b), x_sum, sum[r]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        out[r] = v_sum(sum[r]);
-}
-
 INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *a,
                        uint32_t begin, uint32_t end, float *y)
 {
@@ -139,38 +95,6 @@ INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *
     }
 }
 
-/* With an offset the element itself is made first: y += a * (scale * q + offset). */
-INLINE void axpy_block(struct block_reader rd, int rows, const void *const *row, const float *a,
-                       uint32_t begin, uint32_t end, float *y)
-{
-    for (uint32_t b = begin / PI_BLOCK; b < end / PI_BLOCK; b++) {
-        float *at = y + (size_t)b * PI_BLOCK;
-        VF yv[NV];
-
-#pragma GCC unroll 4
-        for (int k = 0; k < NV; k++)
-            yv[k] = v_load(at + k * W);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            VF q[NV], s = rd.scale(row[r], b);
-
-            rd.unpack(row[r], b, q);
-            if (rd.offset == NULL)
-                s = v_mul(v_set(a[r]), s);
-#pragma GCC unroll 4
-            for (int k = 0; k < NV; k++) {
-                if (rd.offset == NULL)
-                    yv[k] = v_fma(s, q[k], yv[k]);
-                else
-                    yv[k] = v_fma(v_set(a[r]), v_fma(s, q[k], rd.offset(row[r], b)), yv[k]);
-            }
-        }
-#pragma GCC unroll 4
-        for (int k = 0; k < NV; k++)
-            v_store(at + k * W, yv[k]);
-    }
-}
-
 INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out, uint32_t n)
 {
     uint32_t i = 0;
@@ -179,22 +103,6 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
         v_store(out + i, load(row, i));
     if (i < n)
         v_store_part(out + i, n - i, part(row, i, n - i));
-}
-
-/* Product and sum are rounded apart, as every reader of these formats does. */
-INLINE void to_f32_block(struct block_reader rd, const void *row, float *out, uint32_t n)
-{
-    for (uint32_t b = 0; b < n / PI_BLOCK; b++, out += PI_BLOCK) {
-        VF q[NV], s = rd.scale(row, b);
-
-        rd.unpack(row, b, q);
-#pragma GCC unroll 4
-        for (int k = 0; k < NV; k++) {
-            VF w = v_mul(s, q[k]);
-
-            v_store(out + k * W, rd.offset != NULL ? v_add(w, rd.offset(row, b)) : w);
-        }
-    }
 }
 
 INLINE const char *row_at(const void *base, size_t stride, uint32_t i)
@@ -219,29 +127,35 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
         prefetch_row(row_at(base, stride, ids[r]), from, to);
 }
 
-/* DOT(rows, row, x, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is in a row. The last
- * rows of a list stand side by side too: one stream alone leaves memory half idle. */
-#define KERNELS(T, DOT, AXPY, TO_F32, BYTES)                                                      \
-    static TARGET void dot_up_to_##T(uint32_t rows, const void *const *row, const float *x,       \
+#include "runtime/cpu/pi_cpu_simd_read.h"
+#include "runtime/cpu/pi_cpu_simd_block.h"
+
+/* DOT(rows, row, in, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is in a row (of K types:
+ * the block it is in); N_SUMS: room for sums of x, 1 where they are not wanted. The last rows of a list stand side by side too: one stream alone leaves
+ * memory half idle. */
+#define KERNELS(T, DOT, AXPY, TO_F32, BYTES, N_SUMS)                                              \
+    static TARGET void dot_up_to_##T(uint32_t rows, const void *const *row, struct input in,      \
                                      uint32_t n, float *out)                                      \
     {                                                                                             \
         switch (rows) {                                                                           \
         case 1:                                                                                   \
-            DOT(1, row, x, n, out);                                                               \
+            DOT(1, row, in, n, out);                                                              \
             break;                                                                                \
         case 2:                                                                                   \
-            DOT(2, row, x, n, out);                                                               \
+            DOT(2, row, in, n, out);                                                              \
             break;                                                                                \
         case 3:                                                                                   \
-            DOT(3, row, x, n, out);                                                               \
+            DOT(3, row, in, n, out);                                                              \
             break;                                                                                \
         default:                                                                                  \
-            DOT(ROWS, row, x, n, out);                                                            \
+            DOT(ROWS, row, in, n, out);                                                           \
         }                                                                                         \
     }                                                                                             \
     static TARGET void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows,             \
                                     const float *x, uint32_t n, float *out)                       \
     {                                                                                             \
+        alignas(64) float room[N_SUMS];                                                           \
+        struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
         for (uint32_t i = 0; i < n_rows; i += ROWS) {                                             \
             const char *p = row_at(rows, stride, i);                                              \
             uint32_t k = n_rows - i < ROWS ? n_rows - i : ROWS;                                   \
@@ -250,19 +164,21 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
                 row[r] = p + r * stride;                                                          \
             for (uint32_t r = ROWS; r < 2 * ROWS && r < n_rows - i; r++)                          \
                 prefetch_row(p + r * stride, 0, BYTES(n));                                        \
-            dot_up_to_##T(k, row, x, n, out + i);                                                 \
+            dot_up_to_##T(k, row, in, n, out + i);                                                \
         }                                                                                         \
     }                                                                                             \
     static TARGET void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids,          \
                                    uint32_t n_ids, const float *x, uint32_t n, float *out)        \
     {                                                                                             \
+        alignas(64) float room[N_SUMS];                                                           \
+        struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
         for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
             const void *row[ROWS];                                                                \
             uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
             for (uint32_t r = 0; r < k; r++)                                                      \
                 row[r] = row_at(base, stride, ids[i + r]);                                        \
             prefetch_ids(base, stride, ids + i + k, n_ids - i - k, 0, BYTES(n));                  \
-            dot_up_to_##T(k, row, x, n, out + i);                                                 \
+            dot_up_to_##T(k, row, in, n, out + i);                                                \
         }                                                                                         \
     }                                                                                             \
     static TARGET void axpy_up_to_##T(uint32_t rows, const void *const *row, const float *a,      \
@@ -310,23 +226,19 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
         Q8_OF_##T,                                                                                \
     };
 
-#define DOT_F32(...)    dot_plain(load_f32, part_f32, __VA_ARGS__)
-#define AXPY_F32(...)   axpy_plain(load_f32, part_f32, __VA_ARGS__)
-#define TO_F32_F32(...) to_f32_plain(load_f32, part_f32, __VA_ARGS__)
-#define BYTES_F32(i)    ((size_t)(i)*4)
+#define DOT_F32(rows, row, in, n, out) dot_plain(load_f32, part_f32, rows, row, (in).x, n, out)
+#define AXPY_F32(...)                  axpy_plain(load_f32, part_f32, __VA_ARGS__)
+#define TO_F32_F32(...)                to_f32_plain(load_f32, part_f32, __VA_ARGS__)
+#define BYTES_F32(i)                   ((size_t)(i)*4)
 
-#define DOT_F16(...)    dot_plain(load_f16, part_f16, __VA_ARGS__)
-#define AXPY_F16(...)   axpy_plain(load_f16, part_f16, __VA_ARGS__)
-#define TO_F32_F16(...) to_f32_plain(load_f16, part_f16, __VA_ARGS__)
-#define BYTES_F16(i)    ((size_t)(i)*2)
+#define DOT_F16(rows, row, in, n, out) dot_plain(load_f16, part_f16, rows, row, (in).x, n, out)
+#define AXPY_F16(...)                  axpy_plain(load_f16, part_f16, __VA_ARGS__)
+#define TO_F32_F16(...)                to_f32_plain(load_f16, part_f16, __VA_ARGS__)
+#define BYTES_F16(i)                   ((size_t)(i)*2)
 
-#define DOT_BF16(...)    dot_plain(load_bf16, part_bf16, __VA_ARGS__)
-#define AXPY_BF16(...)   axpy_plain(load_bf16, part_bf16, __VA_ARGS__)
-#define TO_F32_BF16(...) to_f32_plain(load_bf16, part_bf16, __VA_ARGS__)
-
-#define READ_Q8_0 ((struct block_reader){unpack_q8_0, scale_q8_0, NULL})
-#define READ_Q4_0 ((struct block_reader){unpack_q4_0, scale_q4_0, NULL})
-#define READ_Q4_1 ((struct block_reader){unpack_q4_1, scale_q4_1, offset_q4_1})
+#define DOT_BF16(rows, row, in, n, out) dot_plain(load_bf16, part_bf16, rows, row, (in).x, n, out)
+#define AXPY_BF16(...)                  axpy_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define TO_F32_BF16(...)                to_f32_plain(load_bf16, part_bf16, __VA_ARGS__)
 
 #define DOT_Q8_0(...)    dot_block(READ_Q8_0, __VA_ARGS__)
 #define AXPY_Q8_0(...)   axpy_block(READ_Q8_0, __VA_ARGS__)
@@ -343,28 +255,63 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
 #define TO_F32_Q4_1(...) to_f32_block(READ_Q4_1, __VA_ARGS__)
 #define BYTES_Q4_1(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_1))
 
+#define DOT_Q5_0(...)    dot_block(READ_Q5_0, __VA_ARGS__)
+#define AXPY_Q5_0(...)   axpy_block(READ_Q5_0, __VA_ARGS__)
+#define TO_F32_Q5_0(...) to_f32_block(READ_Q5_0, __VA_ARGS__)
+#define BYTES_Q5_0(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q5_0))
+
+#define DOT_Q5_1(...)    dot_block(READ_Q5_1, __VA_ARGS__)
+#define AXPY_Q5_1(...)   axpy_block(READ_Q5_1, __VA_ARGS__)
+#define TO_F32_Q5_1(...) to_f32_block(READ_Q5_1, __VA_ARGS__)
+#define BYTES_Q5_1(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q5_1))
+
+#define DOT_Q4_K(...)    dot_block(READ_Q4_K, __VA_ARGS__)
+#define AXPY_Q4_K(...)   axpy_block(READ_Q4_K, __VA_ARGS__)
+#define TO_F32_Q4_K(...) to_f32_block(READ_Q4_K, __VA_ARGS__)
+#define BYTES_Q4_K(i)    ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q4_k))
+
+#define DOT_Q5_K(...)    dot_block(READ_Q5_K, __VA_ARGS__)
+#define AXPY_Q5_K(...)   axpy_block(READ_Q5_K, __VA_ARGS__)
+#define TO_F32_Q5_K(...) to_f32_block(READ_Q5_K, __VA_ARGS__)
+#define BYTES_Q5_K(i)    ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q5_k))
+
+#define DOT_Q6_K(...)    dot_block(READ_Q6_K, __VA_ARGS__)
+#define AXPY_Q6_K(...)   axpy_block(READ_Q6_K, __VA_ARGS__)
+#define TO_F32_Q6_K(...) to_f32_block(READ_Q6_K, __VA_ARGS__)
+#define BYTES_Q6_K(i)    ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q6_k))
+
 #define from_f32_f32  pi_store_f32
 #define from_f32_bf16 pi_store_bf16
 #define from_f32_q8_0 pi_quantise_q8_0
 #define from_f32_q4_0 pi_quantise_q4_0
 #define from_f32_q4_1 pi_quantise_q4_1
+#define from_f32_q5_0 pi_quantise_q5_0
+#define from_f32_q5_1 pi_quantise_q5_1
+#define from_f32_q4_k pi_quantise_q4_k
+#define from_f32_q5_k pi_quantise_q5_k
+#define from_f32_q6_k pi_quantise_q6_k
 
 #include "runtime/cpu/pi_cpu_simd_many.h"
 #include "runtime/cpu/pi_cpu_simd_q8.h"
 
-KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32)
-KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16)
-KERNELS(bf16, DOT_BF16, AXPY_BF16, TO_F32_BF16, BYTES_F16)
-KERNELS(q8_0, DOT_Q8_0, AXPY_Q8_0, TO_F32_Q8_0, BYTES_Q8_0)
-KERNELS(q4_0, DOT_Q4_0, AXPY_Q4_0, TO_F32_Q4_0, BYTES_Q4_0)
-KERNELS(q4_1, DOT_Q4_1, AXPY_Q4_1, TO_F32_Q4_1, BYTES_Q4_1)
+KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32, 1)
+KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16, 1)
+KERNELS(bf16, DOT_BF16, AXPY_BF16, TO_F32_BF16, BYTES_F16, 1)
+KERNELS(q8_0, DOT_Q8_0, AXPY_Q8_0, TO_F32_Q8_0, BYTES_Q8_0, 1)
+KERNELS(q4_0, DOT_Q4_0, AXPY_Q4_0, TO_F32_Q4_0, BYTES_Q4_0, 1)
+KERNELS(q4_1, DOT_Q4_1, AXPY_Q4_1, TO_F32_Q4_1, BYTES_Q4_1, SUMS)
+KERNELS(q5_0, DOT_Q5_0, AXPY_Q5_0, TO_F32_Q5_0, BYTES_Q5_0, 1)
+KERNELS(q5_1, DOT_Q5_1, AXPY_Q5_1, TO_F32_Q5_1, BYTES_Q5_1, SUMS)
+KERNELS(q4_k, DOT_Q4_K, AXPY_Q4_K, TO_F32_Q4_K, BYTES_Q4_K, SUMS)
+KERNELS(q5_k, DOT_Q5_K, AXPY_Q5_K, TO_F32_Q5_K, BYTES_Q5_K, SUMS)
+KERNELS(q6_k, DOT_Q6_K, AXPY_Q6_K, TO_F32_Q6_K, BYTES_Q6_K, 1)
 
 static TARGET float dot_f32(const float *a, const float *b, uint32_t n)
 {
     const void *row[1] = {a};
     float out;
 
-    DOT_F32(1, row, b, n, &out);
+    dot_plain(load_f32, part_f32, 1, row, b, n, &out);
     return out;
 }
 
@@ -382,13 +329,20 @@ static TARGET float sum_squares(const float *x, uint32_t n)
 
 #include "runtime/cpu/pi_gemm_simd.h"
 
-#define TABLE(isa_)                                                                        \
-    {                                                                                      \
-        .isa = (isa_), .type = {[PI_TYPE_F32] = &type_f32,   [PI_TYPE_F16] = &type_f16,    \
-                                [PI_TYPE_BF16] = &type_bf16, [PI_TYPE_Q8_0] = &type_q8_0,  \
-                                [PI_TYPE_Q4_0] = &type_q4_0, [PI_TYPE_Q4_1] = &type_q4_1}, \
-        .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares,              \
-        .quantise_q8 = quantise_q8, .gemm = &gemm_kernels                                  \
+#define TABLE(isa_)                                                           \
+    {                                                                         \
+        .isa = (isa_),                                                        \
+        .type =                                                               \
+            {                                                                 \
+                [PI_TYPE_F32] = &type_f32,   [PI_TYPE_F16] = &type_f16,       \
+                [PI_TYPE_BF16] = &type_bf16, [PI_TYPE_Q8_0] = &type_q8_0,     \
+                [PI_TYPE_Q4_0] = &type_q4_0, [PI_TYPE_Q4_1] = &type_q4_1,     \
+                [PI_TYPE_Q5_0] = &type_q5_0, [PI_TYPE_Q5_1] = &type_q5_1,     \
+                [PI_TYPE_Q4_K] = &type_q4_k, [PI_TYPE_Q5_K] = &type_q5_k,     \
+                [PI_TYPE_Q6_K] = &type_q6_k,                                  \
+            },                                                                \
+        .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares, \
+        .quantise_q8 = quantise_q8, .gemm = &gemm_kernels,                    \
     }
 
 #endif

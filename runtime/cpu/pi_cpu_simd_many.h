@@ -14,6 +14,9 @@
 #define MANY_X    4
 #define PLAIN_X   (W == 16 ? 4 : 2)
 
+/* Vectors of a pass over the rows at most. */
+#define INPUTS 64
+
 /* What a pass asks for ahead: its share of the rows that come next, a little for every AHEAD elements, so that memory is never idle while the same rows are
  * taken through more vectors out of the cache. */
 #define AHEAD 128
@@ -45,7 +48,7 @@ INLINE void look_ahead(struct ahead *a)
 
 /* dot_plain() for several x at once, nx at most MANY_X: each pair of row and x has the sums that it has alone. */
 INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void *const *row,
-                       const float *const *x, uint32_t n, float *out, size_t ldo,
+                       const struct input *x, uint32_t n, float *out, size_t ldo,
                        struct ahead ahead)
 {
     VF sum[MANY_ROWS][MANY_X][2], w, xv[MANY_X];
@@ -61,7 +64,7 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
         for (int k = 0; k < 2; k++) {
 #pragma GCC unroll 4
             for (int j = 0; j < nx; j++)
-                xv[j] = v_load(x[j] + i + k * W);
+                xv[j] = v_load(x[j].x + i + k * W);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 w = load(row[r], i + k * W);
@@ -75,14 +78,14 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
 #pragma GCC unroll 8
         for (int p = 0; p < rows * nx; p++)
             sum[p / nx][p % nx][0] =
-                v_fma(load(row[p / nx], i), v_load(x[p % nx] + i), sum[p / nx][p % nx][0]);
+                v_fma(load(row[p / nx], i), v_load(x[p % nx].x + i), sum[p / nx][p % nx][0]);
         i += W;
     }
     if (i < n) {
 #pragma GCC unroll 8
         for (int p = 0; p < rows * nx; p++)
             sum[p / nx][p % nx][1] =
-                v_fma(part(row[p / nx], i, n - i), v_load_part(x[p % nx] + i, n - i),
+                v_fma(part(row[p / nx], i, n - i), v_load_part(x[p % nx].x + i, n - i),
                       sum[p / nx][p % nx][1]);
     }
 #pragma GCC unroll 8
@@ -91,51 +94,49 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
             v_sum(v_add(sum[p / nx][p % nx][0], sum[p / nx][p % nx][1]));
 }
 
-/* The sum of a block of x, lane by lane, as dot_block() makes it. */
-INLINE VF block_sum(const float *x)
-{
-    VF sum = v_load(x);
-
-#pragma GCC unroll 4
-    for (int k = 1; k < NV; k++)
-        sum = v_add(sum, v_load(x + k * W));
-    return sum;
-}
-
 /* dot_block() for several x at once. */
-INLINE void many_block(struct block_reader rd, int rows, int nx, const void *const *row,
-                       const float *const *x, uint32_t n, float *out, size_t ldo,
+INLINE void many_block(struct reader rd, int rows, int nx, const void *const *row,
+                       const struct input *x, uint32_t n, float *out, size_t ldo,
                        struct ahead ahead)
 {
-    VF sum[MANY_ROWS][MANY_X], x_sum[MANY_X];
+    struct group g[MANY_ROWS];
+    VF sum[MANY_ROWS][MANY_X];
 
 #pragma GCC unroll 8
     for (int p = 0; p < rows * nx; p++)
         sum[p / nx][p % nx] = v_zero();
-    for (uint32_t b = 0; b < n / PI_BLOCK; b++) {
-        if (b % (AHEAD / PI_BLOCK) == 0)
-            look_ahead(&ahead);
-        if (rd.offset != NULL) {
-#pragma GCC unroll 4
-            for (int j = 0; j < nx; j++)
-                x_sum[j] = block_sum(x[j] + (size_t)b * PI_BLOCK);
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            VF q[NV], s = rd.scale(row[r], b), p;
+    for (uint32_t b = 0; b < n / PI_BLOCK; b += GROUP) {
+        uint32_t nb = rd.super ? GROUP : least(GROUP, n / PI_BLOCK - b);
 
-            rd.unpack(row[r], b, q);
+        rd.read(rows, row, b, nb, g);
+        if (rd.offset != 0) {
 #pragma GCC unroll 4
             for (int j = 0; j < nx; j++) {
-                const float *xb = x[j] + (size_t)b * PI_BLOCK;
+                VF x_sums = sums_at(x[j], b, nb);
 
-                p = v_mul(q[0], v_load(xb));
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++)
+                    sum[r][j] = add_offsets(rd, &g[r], x_sums, sum[r][j]);
+            }
+        }
+        for (uint32_t i = 0; i < nb; i++) {
+            if (i % (AHEAD / PI_BLOCK) == 0)
+                look_ahead(&ahead);
+#pragma GCC unroll 2
+            for (int r = 0; r < rows; r++) {
+                VF q[NV];
+
+                widen_block(rd, bytes_of(rd, row[r], &g[r], b, i), q);
 #pragma GCC unroll 4
-                for (int k = 1; k < NV; k++)
-                    p = v_fma(q[k], v_load(xb + k * W), p);
-                sum[r][j] = v_fma(s, p, sum[r][j]);
-                if (rd.offset != NULL)
-                    sum[r][j] = v_fma(rd.offset(row[r], b), x_sum[j], sum[r][j]);
+                for (int j = 0; j < nx; j++) {
+                    VF xv[NV];
+
+#pragma GCC unroll 4
+                    for (int k = 0; k < NV; k++)
+                        xv[k] = v_load(x[j].x + (size_t)(b + i) * PI_BLOCK + k * W);
+                    sum[r][j] =
+                        add_block(rd, g[r].scale + i * (rd.halves ? 2 : 1), q, xv, sum[r][j]);
+                }
             }
         }
     }
@@ -191,45 +192,56 @@ INLINE void axpys_plain(load_fn load, part_fn part, int rows, const void *const 
 }
 
 /* axpy_block() into several y. */
-INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row, const float *a,
+INLINE void axpys_block(struct reader rd, int rows, const void *const *row, const float *a,
                         size_t lda, float *const *y, uint32_t n_y, uint32_t begin, uint32_t end,
                         struct ahead ahead)
 {
-    for (uint32_t b = begin / PI_BLOCK; b < end / PI_BLOCK; b++) {
-        VF q[MANY_ROWS][NV], s[MANY_ROWS];
+    const uint32_t last = end / PI_BLOCK;
+    struct group g[MANY_ROWS];
 
-        if ((b - begin / PI_BLOCK) % (AHEAD / PI_BLOCK) == 0)
-            look_ahead(&ahead);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            s[r] = rd.scale(row[r], b);
-            rd.unpack(row[r], b, q[r]);
-            if (rd.offset != NULL) {
-#pragma GCC unroll 4
-                for (int k = 0; k < NV; k++)
-                    q[r][k] = v_fma(s[r], q[r][k], rd.offset(row[r], b));
-            }
-        }
-        for (uint32_t j = 0; j < n_y; j++) {
-            float *at = y[j] + (size_t)b * PI_BLOCK;
-            VF yv[NV];
+    for (uint32_t b = begin / PI_BLOCK, next; b < last; b = next) {
+        uint32_t first = rd.super ? b / GROUP * GROUP : b;
 
-#pragma GCC unroll 4
-            for (int k = 0; k < NV; k++)
-                yv[k] = v_load(at + k * W);
-#pragma GCC unroll 4
+        next = least(first + GROUP, last);
+        rd.read(rows, row, first, rd.super ? GROUP : next - first, g);
+        for (; b < next; b++) {
+            VF q[MANY_ROWS][NV];
+            uint32_t i = b - first;
+
+            if ((b - begin / PI_BLOCK) % (AHEAD / PI_BLOCK) == 0)
+                look_ahead(&ahead);
+#pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
-                VF av = v_set(a[(size_t)r * lda + j]);
+                widen_block(rd, bytes_of(rd, row[r], &g[r], first, i), q[r]);
+                if (rd.offset != 0) {
+#pragma GCC unroll 4
+                    for (int k = 0; k < NV; k++)
+                        q[r][k] =
+                            with_offset(rd, v_set(g[r].scale[i]), q[r][k], v_set(g[r].offset[i]));
+                }
+            }
+            for (uint32_t j = 0; j < n_y; j++) {
+                float *at = y[j] + (size_t)b * PI_BLOCK;
+                VF yv[NV];
 
-                if (rd.offset == NULL)
-                    av = v_mul(av, s[r]);
 #pragma GCC unroll 4
                 for (int k = 0; k < NV; k++)
-                    yv[k] = v_fma(av, q[r][k], yv[k]);
-            }
+                    yv[k] = v_load(at + k * W);
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++) {
+                    VF av = v_set(a[(size_t)r * lda + j]);
+
 #pragma GCC unroll 4
-            for (int k = 0; k < NV; k++)
-                v_store(at + k * W, yv[k]);
+                    for (int k = 0; k < NV; k++) {
+                        VF s = v_set(rd.halves ? g[r].scale[2 * i + 2 * k / NV] : g[r].scale[i]);
+
+                        yv[k] = v_fma(rd.offset != 0 ? av : v_mul(av, s), q[r][k], yv[k]);
+                    }
+                }
+#pragma GCC unroll 4
+                for (int k = 0; k < NV; k++)
+                    v_store(at + k * W, yv[k]);
+            }
         }
     }
 }
@@ -242,21 +254,35 @@ INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row
     for (uint32_t r = 0; r < n_next_rows; r++)                                       \
     next[r] = row_at(base, stride, ids[i + (rows) + r])
 
-/* All x of some rows: by X, then by 2, then one. */
-#define MANY_ALL(rows, X, MANY)                                          \
-    do {                                                                 \
-        uint32_t j = 0;                                                  \
-        NEXT_ROWS(rows);                                                 \
-        for (; n_x - j >= (X); j += (X))                                 \
-            MANY(rows, X, row, x + j, n, out + (size_t)i * n_x + j, n_x, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, X, n_x));  \
-        for (; (X) > 2 && n_x - j >= 2; j += 2)                          \
-            MANY(rows, 2, row, x + j, n, out + (size_t)i * n_x + j, n_x, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, 2, n_x));  \
-        for (; j < n_x; j++)                                             \
-            MANY(rows, 1, row, x + j, n, out + (size_t)i * n_x + j, n_x, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, 1, n_x));  \
+/* n_x vectors with their sums, as many as there is room for; how many. */
+INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float *room,
+                          uint32_t n_room, struct input *out)
+{
+    uint32_t each = (n / PI_BLOCK + GROUP - 1) / GROUP * GROUP, j = 0;
+    bool made = n_room > 1 && each <= n_room;
+
+    for (; j < n_x && j < INPUTS && (!made || (j + 1) * each <= n_room); j++)
+        out[j] =
+            (struct input){x[j], made ? sums_of(x[j], n, room + (size_t)j * each, n_room) : NULL};
+    return j;
+}
+
+/* All x of some rows: by X, then by 2, then one; the products of a row are ldo apart. */
+#define MANY_SOME(rows, X, MANY, ldo)                                      \
+    do {                                                                   \
+        uint32_t j = 0;                                                    \
+        NEXT_ROWS(rows);                                                   \
+        for (; n_x - j >= (X); j += (X))                                   \
+            MANY(rows, X, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, X, n_x));    \
+        for (; (X) > 2 && n_x - j >= 2; j += 2)                            \
+            MANY(rows, 2, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, 2, n_x));    \
+        for (; j < n_x; j++)                                               \
+            MANY(rows, 1, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, 1, n_x));    \
     } while (0)
+#define MANY_ALL(rows, X, MANY) MANY_SOME(rows, X, MANY, n_x)
 
 /* All y, MANY_X at a time. */
 #define AXPYS_ALL(rows, AXPYS, BYTES)                                                              \
@@ -271,23 +297,34 @@ INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row
         }                                                                                          \
     } while (0)
 
-/* MANY(rows, nx, row, x, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end, ahead) with the readers of type T; X: vectors side by side; R:
- * rows added side by side. */
-#define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES)                                                 \
-    static TARGET void dot_many_##T(const void *base, size_t stride, const uint32_t *ids,         \
-                                    uint32_t n_ids, uint32_t n_next, const float *const *x,       \
-                                    uint32_t n_x, uint32_t n, float *out)                         \
+/* MANY(rows, nx, row, in, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end, ahead) with the readers of type T; X: vectors side by side; R:
+ * rows added side by side; N_SUMS as in KERNELS. */
+#define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES, N_SUMS)                                         \
+    static TARGET void dot_some_##T(const void *base, size_t stride, const uint32_t *ids,         \
+                                    uint32_t n_ids, uint32_t n_next, const struct input *x,       \
+                                    uint32_t n_x, uint32_t n, float *out, size_t ldo)             \
     {                                                                                             \
         size_t row_bytes = BYTES(n);                                                              \
         uint32_t i = 0;                                                                           \
         for (; n_ids - i >= MANY_ROWS; i += MANY_ROWS) {                                          \
             const void *row[MANY_ROWS] = {row_at(base, stride, ids[i]),                           \
                                           row_at(base, stride, ids[i + 1])};                      \
-            MANY_ALL(MANY_ROWS, X, MANY);                                                         \
+            MANY_SOME(MANY_ROWS, X, MANY, ldo);                                                   \
         }                                                                                         \
         if (i < n_ids) {                                                                          \
             const void *row[1] = {row_at(base, stride, ids[i])};                                  \
-            MANY_ALL(1, MANY_X, MANY);                                                            \
+            MANY_SOME(1, MANY_X, MANY, ldo);                                                      \
+        }                                                                                         \
+    }                                                                                             \
+    static TARGET void dot_many_##T(const void *base, size_t stride, const uint32_t *ids,         \
+                                    uint32_t n_ids, uint32_t n_next, const float *const *x,       \
+                                    uint32_t n_x, uint32_t n, float *out)                         \
+    {                                                                                             \
+        alignas(64) float room[N_SUMS];                                                           \
+        struct input in[INPUTS];                                                                  \
+        for (uint32_t j = 0, k; j < n_x; j += k) {                                                \
+            k = inputs_of(x + j, n_x - j, n, room, N_SUMS, in);                                   \
+            dot_some_##T(base, stride, ids, n_ids, n_next, in, k, n, out + j, n_x);               \
         }                                                                                         \
     }                                                                                             \
     static TARGET void axpy_many_##T(const void *base, size_t stride, const uint32_t *ids,        \
@@ -311,11 +348,14 @@ INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row
         }                                                                                         \
     }
 
-#define MANY_F32(...)   many_plain(load_f32, part_f32, __VA_ARGS__)
-#define AXPYS_F32(...)  axpys_plain(load_f32, part_f32, __VA_ARGS__)
-#define MANY_F16(...)   many_plain(load_f16, part_f16, __VA_ARGS__)
-#define AXPYS_F16(...)  axpys_plain(load_f16, part_f16, __VA_ARGS__)
-#define MANY_BF16(...)  many_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define MANY_F32(rows, nx, row, in, ...) \
+    many_plain(load_f32, part_f32, rows, nx, row, in, __VA_ARGS__)
+#define AXPYS_F32(...) axpys_plain(load_f32, part_f32, __VA_ARGS__)
+#define MANY_F16(rows, nx, row, in, ...) \
+    many_plain(load_f16, part_f16, rows, nx, row, in, __VA_ARGS__)
+#define AXPYS_F16(...) axpys_plain(load_f16, part_f16, __VA_ARGS__)
+#define MANY_BF16(rows, nx, row, in, ...) \
+    many_plain(load_bf16, part_bf16, rows, nx, row, in, __VA_ARGS__)
 #define AXPYS_BF16(...) axpys_plain(load_bf16, part_bf16, __VA_ARGS__)
 #define MANY_Q8_0(...)  many_block(READ_Q8_0, __VA_ARGS__)
 #define AXPYS_Q8_0(...) axpys_block(READ_Q8_0, __VA_ARGS__)
@@ -323,12 +363,27 @@ INLINE void axpys_block(struct block_reader rd, int rows, const void *const *row
 #define AXPYS_Q4_0(...) axpys_block(READ_Q4_0, __VA_ARGS__)
 #define MANY_Q4_1(...)  many_block(READ_Q4_1, __VA_ARGS__)
 #define AXPYS_Q4_1(...) axpys_block(READ_Q4_1, __VA_ARGS__)
+#define MANY_Q5_0(...)  many_block(READ_Q5_0, __VA_ARGS__)
+#define AXPYS_Q5_0(...) axpys_block(READ_Q5_0, __VA_ARGS__)
+#define MANY_Q5_1(...)  many_block(READ_Q5_1, __VA_ARGS__)
+#define AXPYS_Q5_1(...) axpys_block(READ_Q5_1, __VA_ARGS__)
+#define MANY_Q4_K(...)  many_block(READ_Q4_K, __VA_ARGS__)
+#define AXPYS_Q4_K(...) axpys_block(READ_Q4_K, __VA_ARGS__)
+#define MANY_Q5_K(...)  many_block(READ_Q5_K, __VA_ARGS__)
+#define AXPYS_Q5_K(...) axpys_block(READ_Q5_K, __VA_ARGS__)
+#define MANY_Q6_K(...)  many_block(READ_Q6_K, __VA_ARGS__)
+#define AXPYS_Q6_K(...) axpys_block(READ_Q6_K, __VA_ARGS__)
 
-KERNELS_MANY(f32, MANY_F32, PLAIN_X, AXPYS_F32, ROWS, BYTES_F32)
-KERNELS_MANY(f16, MANY_F16, PLAIN_X, AXPYS_F16, ROWS, BYTES_F16)
-KERNELS_MANY(bf16, MANY_BF16, PLAIN_X, AXPYS_BF16, ROWS, BYTES_F16)
-KERNELS_MANY(q8_0, MANY_Q8_0, MANY_X, AXPYS_Q8_0, MANY_ROWS, BYTES_Q8_0)
-KERNELS_MANY(q4_0, MANY_Q4_0, MANY_X, AXPYS_Q4_0, MANY_ROWS, BYTES_Q4_0)
-KERNELS_MANY(q4_1, MANY_Q4_1, MANY_X, AXPYS_Q4_1, MANY_ROWS, BYTES_Q4_1)
+KERNELS_MANY(f32, MANY_F32, PLAIN_X, AXPYS_F32, ROWS, BYTES_F32, 1)
+KERNELS_MANY(f16, MANY_F16, PLAIN_X, AXPYS_F16, ROWS, BYTES_F16, 1)
+KERNELS_MANY(bf16, MANY_BF16, PLAIN_X, AXPYS_BF16, ROWS, BYTES_F16, 1)
+KERNELS_MANY(q8_0, MANY_Q8_0, MANY_X, AXPYS_Q8_0, MANY_ROWS, BYTES_Q8_0, 1)
+KERNELS_MANY(q4_0, MANY_Q4_0, MANY_X, AXPYS_Q4_0, MANY_ROWS, BYTES_Q4_0, 1)
+KERNELS_MANY(q4_1, MANY_Q4_1, MANY_X, AXPYS_Q4_1, MANY_ROWS, BYTES_Q4_1, SUMS)
+KERNELS_MANY(q5_0, MANY_Q5_0, MANY_X, AXPYS_Q5_0, MANY_ROWS, BYTES_Q5_0, 1)
+KERNELS_MANY(q5_1, MANY_Q5_1, MANY_X, AXPYS_Q5_1, MANY_ROWS, BYTES_Q5_1, SUMS)
+KERNELS_MANY(q4_k, MANY_Q4_K, MANY_X, AXPYS_Q4_K, MANY_ROWS, BYTES_Q4_K, SUMS)
+KERNELS_MANY(q5_k, MANY_Q5_K, MANY_X, AXPYS_Q5_K, MANY_ROWS, BYTES_Q5_K, SUMS)
+KERNELS_MANY(q6_k, MANY_Q6_K, MANY_X, AXPYS_Q6_K, MANY_ROWS, BYTES_Q6_K, 1)
 
 #endif

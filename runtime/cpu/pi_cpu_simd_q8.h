@@ -469,6 +469,11 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
 KERNELS_Q8(q8_0, Q8_DOT_Q8_0, Q8_BYTES_Q8_0)
 KERNELS_Q8(q4_0, Q8_DOT_Q4_0, Q8_BYTES_Q4_0)
 KERNELS_Q8(q4_1, Q8_DOT_Q4_1, Q8_BYTES_Q4_1)
+KERNELS_Q8(q5_0, Q8_DOT_Q5_0, Q8_BYTES_Q5_0)
+KERNELS_Q8(q5_1, Q8_DOT_Q5_1, Q8_BYTES_Q5_1)
+KERNELS_Q8(q4_k, Q8_DOT_Q4_K, Q8_BYTES_Q4_K)
+KERNELS_Q8(q5_k, Q8_DOT_Q5_K, Q8_BYTES_Q5_K)
+KERNELS_Q8(q6_k, Q8_DOT_Q6_K, Q8_BYTES_Q6_K)
 
 /* What a type's entry in the table has of them. */
 #define Q8_OF_f32  PI_Q8_NONE
@@ -477,6 +482,11 @@ KERNELS_Q8(q4_1, Q8_DOT_Q4_1, Q8_BYTES_Q4_1)
 #define Q8_OF_q8_0 PI_Q8_ENTRIES(, q8_0)
 #define Q8_OF_q4_0 PI_Q8_ENTRIES(, q4_0)
 #define Q8_OF_q4_1 PI_Q8_ENTRIES(, q4_1)
+#define Q8_OF_q5_0 PI_Q8_ENTRIES(, q5_0)
+#define Q8_OF_q5_1 PI_Q8_ENTRIES(, q5_1)
+#define Q8_OF_q4_k PI_Q8_ENTRIES(, q4_k)
+#define Q8_OF_q5_k PI_Q8_ENTRIES(, q5_k)
+#define Q8_OF_q6_k PI_Q8_ENTRIES(, q6_k)
 
 /* ---- activations ---- */
 
