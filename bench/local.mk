@@ -19,14 +19,26 @@ bench-cpu: bench/bench_cpu
 bench-cold: bench/bench_cold
 	@bench/bench_cold $(BENCH_COLD_ARGS)
 
-.PHONY: bench bench-predictor bench-cpu bench-cold bench-kernels
+# make bench-modes BENCH_MODES_ARGS=M.gguf: decode steps of one model in all modes, part by part, beside a sequential read of the same file.
+bench-modes: bench/bench_modes
+	@bench/bench_modes $(BENCH_MODES_ARGS)
 
-EXTRA_PROGRAMS = bench/bench_cpu bench/bench_cold bench/mask_stats
+# make bench-sparse: scattered rows beside a sequential read of the same memory, in ordinary and in huge pages.
+bench-sparse: bench/bench_sparse
+	@bench/bench_sparse $(BENCH_SPARSE_ARGS)
+
+.PHONY: bench bench-predictor bench-cpu bench-cold bench-kernels bench-modes bench-sparse
+
+EXTRA_PROGRAMS = bench/bench_cpu bench/bench_cold bench/bench_modes bench/bench_sparse bench/mask_stats
 CLEANFILES += $(EXTRA_PROGRAMS)
 bench_bench_cpu_SOURCES = bench/bench_cpu.c
 bench_bench_cpu_LDADD   = $(PI_RUNTIME_LIBS)
 bench_bench_cold_SOURCES = bench/bench_cold.c
 bench_bench_cold_LDADD   = $(PI_RUNTIME_LIBS)
+bench_bench_modes_SOURCES = bench/bench_modes.c
+bench_bench_modes_LDADD   = $(PI_RUNTIME_LIBS)
+bench_bench_sparse_SOURCES = bench/bench_sparse.c
+bench_bench_sparse_LDADD   = $(PI_RUNTIME_LIBS)
 bench_mask_stats_SOURCES = bench/mask_stats.c
 bench_mask_stats_LDADD   = $(PI_COMMON_LIBS)
 

@@ -4,6 +4,7 @@
 #include "runtime/pi_exec_cpu.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,7 @@ static void team_main(void *arg, uint32_t thread, uint32_t n_threads)
     struct team *t = arg;
     struct walk w = {0};
     const struct pi_step_op *so;
+    double *spent = thread == 0 ? t->x->spent : NULL, mark = spent != NULL ? pi_now() : 0.0;
     bool stuck;
 
     while ((so = next_op(t->x, t->s, &w, &stuck)) != NULL) {
@@ -107,6 +109,12 @@ static void team_main(void *arg, uint32_t thread, uint32_t n_threads)
         if (n_threads > 1 && (impl->joins || so->post != PI_NO_SLOT))
             pi_pool_barrier(t->x->pool, thread);
         post(t->x, so);
+        if (spent != NULL) {
+            double now = pi_now();
+
+            spent[op->kind] += now - mark;
+            mark = now;
+        }
     }
     if (thread == 0)
         t->stuck = stuck;

@@ -30,6 +30,8 @@ struct pi_exec {
     uint64_t epoch;       /* number of the step; never repeats */
     uint32_t n_slots;
     _Atomic uint64_t *slots; /* (n_slots); owned */
+    /* (operator kinds) or NULL: seconds of thread 0 in each kind of a team run, the barrier behind it included, are added up here; borrowed (benchmarks) */
+    double *spent;
 };
 
 enum pi_code pi_exec_init(struct pi_exec *x, struct pi_pool *pool, const struct pi_schedule *s,

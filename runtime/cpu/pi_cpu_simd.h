@@ -26,8 +26,38 @@
 typedef VF (*load_fn)(const void *row, uint32_t at);
 typedef VF (*part_fn)(const void *row, uint32_t at, uint32_t n);
 
+/* What a pass asks for ahead: its share of the rows that come next, a little for every AHEAD elements. So the stream from memory does not stop where the rows
+ * in hand end, nor while they are taken through several vectors out of the cache; the hardware's own prefetcher would have to find each row anew. Measured on
+ * two Zen 3 cores, rows of 4096: all rows of Q8_0 and Q4_0 1.2 times as fast as with the first 512 bytes of each row asked for. */
+#define AHEAD 128
+struct ahead {
+    const char *const *row; /* that come next */
+    uint32_t n;             /* of them */
+    uint64_t at, step;      /* bytes, in 1/256 */
+};
+
+/* Called before every AHEAD elements. */
+INLINE void look_ahead(struct ahead *a)
+{
+    uint64_t from = (a->at / 256 + 63) & ~(uint64_t)63, to = (a->at + a->step) / 256;
+
+    for (uint32_t r = 0; r < a->n; r++) {
+        for (uint64_t b = from; b < to; b += 64)
+            __builtin_prefetch(a->row[r] + b, 0, 2);
+    }
+    a->at += a->step;
+}
+
+/* Of a pass over n elements of each row with one vector: bytes [from, to) of the next rows. */
+INLINE struct ahead ahead_one(const char *const *next, uint32_t n_next, size_t from, size_t to,
+                              uint32_t n)
+{
+    return (struct ahead){next, n_next, (uint64_t)from * 256,
+                          n > 0 ? (uint64_t)(to - from) * 256 * AHEAD / n : 0};
+}
+
 INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
-                      uint32_t n, float *out)
+                      uint32_t n, float *out, struct ahead ahead)
 {
     VF sum[ROWS][2];
     uint32_t i = 0;
@@ -38,6 +68,8 @@ INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *r
     for (; n - i >= 2 * W; i += 2 * W) {
         VF x0 = v_load(x + i), x1 = v_load(x + i + W);
 
+        if (i % AHEAD == 0)
+            look_ahead(&ahead);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             sum[r][0] = v_fma(load(row[r], i), x0, sum[r][0]);
@@ -65,7 +97,7 @@ INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *r
 }
 
 INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *a,
-                       uint32_t begin, uint32_t end, float *y)
+                       uint32_t begin, uint32_t end, float *y, struct ahead ahead)
 {
     VF av[ROWS];
     uint32_t i = begin;
@@ -76,6 +108,8 @@ INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *
     for (; i < end && end - i >= 2 * W; i += 2 * W) {
         VF y0 = v_load(y + i), y1 = v_load(y + i + W);
 
+        if ((i - begin) % AHEAD == 0)
+            look_ahead(&ahead);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             y0 = v_fma(av[r], load(row[r], i), y0);
@@ -119,36 +153,28 @@ INLINE void prefetch_row(const char *row, size_t from, size_t to)
         __builtin_prefetch(row + i, 0, 2);
 }
 
-/* The first of n picked rows, at most ROWS. */
-INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, uint32_t n,
-                         size_t from, size_t to)
-{
-    for (uint32_t r = 0; r < (n < ROWS ? n : ROWS); r++)
-        prefetch_row(row_at(base, stride, ids[r]), from, to);
-}
-
 #include "runtime/cpu/pi_cpu_simd_read.h"
 #include "runtime/cpu/pi_cpu_simd_block.h"
 
-/* DOT(rows, row, in, n, out) and AXPY(rows, row, a, begin, end, y) with the readers of type T filled in; BYTES(i): where element i is in a row (of K types:
+/* DOT(rows, row, in, n, out, ahead) and AXPY(rows, row, a, begin, end, y, ahead) with the readers of type T filled in; BYTES(i): where element i is in a row (of K types:
  * the block it is in); N_SUMS: room for sums of x, 1 where they are not wanted. The last rows of a list stand side by side too: one stream alone leaves
  * memory half idle. */
 #define KERNELS(T, DOT, AXPY, TO_F32, BYTES, N_SUMS)                                              \
     static TARGET void dot_up_to_##T(uint32_t rows, const void *const *row, struct input in,      \
-                                     uint32_t n, float *out)                                      \
+                                     uint32_t n, float *out, struct ahead ahead)                  \
     {                                                                                             \
         switch (rows) {                                                                           \
         case 1:                                                                                   \
-            DOT(1, row, in, n, out);                                                              \
+            DOT(1, row, in, n, out, ahead);                                                       \
             break;                                                                                \
         case 2:                                                                                   \
-            DOT(2, row, in, n, out);                                                              \
+            DOT(2, row, in, n, out, ahead);                                                       \
             break;                                                                                \
         case 3:                                                                                   \
-            DOT(3, row, in, n, out);                                                              \
+            DOT(3, row, in, n, out, ahead);                                                       \
             break;                                                                                \
         default:                                                                                  \
-            DOT(ROWS, row, in, n, out);                                                           \
+            DOT(ROWS, row, in, n, out, ahead);                                                    \
         }                                                                                         \
     }                                                                                             \
     static TARGET void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows,             \
@@ -159,12 +185,14 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
         for (uint32_t i = 0; i < n_rows; i += ROWS) {                                             \
             const char *p = row_at(rows, stride, i);                                              \
             uint32_t k = n_rows - i < ROWS ? n_rows - i : ROWS;                                   \
+            uint32_t n_next = n_rows - i - k < ROWS ? n_rows - i - k : ROWS;                      \
             const void *row[ROWS];                                                                \
+            const char *next[ROWS];                                                               \
             for (uint32_t r = 0; r < k; r++)                                                      \
                 row[r] = p + r * stride;                                                          \
-            for (uint32_t r = ROWS; r < 2 * ROWS && r < n_rows - i; r++)                          \
-                prefetch_row(p + r * stride, 0, BYTES(n));                                        \
-            dot_up_to_##T(k, row, in, n, out + i);                                                \
+            for (uint32_t r = 0; r < n_next; r++)                                                 \
+                next[r] = p + (ROWS + r) * stride;                                                \
+            dot_up_to_##T(k, row, in, n, out + i, ahead_one(next, n_next, 0, BYTES(n), n));       \
         }                                                                                         \
     }                                                                                             \
     static TARGET void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids,          \
@@ -174,28 +202,31 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
         struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
         for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
             const void *row[ROWS];                                                                \
+            const char *next[ROWS];                                                               \
             uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
+            uint32_t n_next = n_ids - i - k < ROWS ? n_ids - i - k : ROWS;                        \
             for (uint32_t r = 0; r < k; r++)                                                      \
                 row[r] = row_at(base, stride, ids[i + r]);                                        \
-            prefetch_ids(base, stride, ids + i + k, n_ids - i - k, 0, BYTES(n));                  \
-            dot_up_to_##T(k, row, in, n, out + i);                                                \
+            for (uint32_t r = 0; r < n_next; r++)                                                 \
+                next[r] = row_at(base, stride, ids[i + k + r]);                                   \
+            dot_up_to_##T(k, row, in, n, out + i, ahead_one(next, n_next, 0, BYTES(n), n));       \
         }                                                                                         \
     }                                                                                             \
     static TARGET void axpy_up_to_##T(uint32_t rows, const void *const *row, const float *a,      \
-                                      uint32_t begin, uint32_t end, float *y)                     \
+                                      uint32_t begin, uint32_t end, float *y, struct ahead ahead) \
     {                                                                                             \
         switch (rows) {                                                                           \
         case 1:                                                                                   \
-            AXPY(1, row, a, begin, end, y);                                                       \
+            AXPY(1, row, a, begin, end, y, ahead);                                                \
             break;                                                                                \
         case 2:                                                                                   \
-            AXPY(2, row, a, begin, end, y);                                                       \
+            AXPY(2, row, a, begin, end, y, ahead);                                                \
             break;                                                                                \
         case 3:                                                                                   \
-            AXPY(3, row, a, begin, end, y);                                                       \
+            AXPY(3, row, a, begin, end, y, ahead);                                                \
             break;                                                                                \
         default:                                                                                  \
-            AXPY(ROWS, row, a, begin, end, y);                                                    \
+            AXPY(ROWS, row, a, begin, end, y, ahead);                                             \
         }                                                                                         \
     }                                                                                             \
     static TARGET void axpy_ids_##T(const void *base, size_t stride, const uint32_t *ids,         \
@@ -204,11 +235,15 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
     {                                                                                             \
         for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
             const void *row[ROWS];                                                                \
+            const char *next[ROWS];                                                               \
             uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
+            uint32_t n_next = n_ids - i - k < ROWS ? n_ids - i - k : ROWS;                        \
             for (uint32_t r = 0; r < k; r++)                                                      \
                 row[r] = row_at(base, stride, ids[i + r]);                                        \
-            prefetch_ids(base, stride, ids + i + k, n_ids - i - k, BYTES(begin), BYTES(end));     \
-            axpy_up_to_##T(k, row, a + i, begin, end, y);                                         \
+            for (uint32_t r = 0; r < n_next; r++)                                                 \
+                next[r] = row_at(base, stride, ids[i + k + r]);                                   \
+            axpy_up_to_##T(k, row, a + i, begin, end, y,                                          \
+                           ahead_one(next, n_next, BYTES(begin), BYTES(end), end - begin));       \
         }                                                                                         \
     }                                                                                             \
     static TARGET void to_f32_##T(const void *row, float *out, uint32_t n)                        \
@@ -226,19 +261,19 @@ INLINE void prefetch_ids(const void *base, size_t stride, const uint32_t *ids, u
         Q8_OF_##T,                                                                                \
     };
 
-#define DOT_F32(rows, row, in, n, out) dot_plain(load_f32, part_f32, rows, row, (in).x, n, out)
-#define AXPY_F32(...)                  axpy_plain(load_f32, part_f32, __VA_ARGS__)
-#define TO_F32_F32(...)                to_f32_plain(load_f32, part_f32, __VA_ARGS__)
-#define BYTES_F32(i)                   ((size_t)(i)*4)
+#define DOT_F32(rows, row, in, ...) dot_plain(load_f32, part_f32, rows, row, (in).x, __VA_ARGS__)
+#define AXPY_F32(...)               axpy_plain(load_f32, part_f32, __VA_ARGS__)
+#define TO_F32_F32(...)             to_f32_plain(load_f32, part_f32, __VA_ARGS__)
+#define BYTES_F32(i)                ((size_t)(i)*4)
 
-#define DOT_F16(rows, row, in, n, out) dot_plain(load_f16, part_f16, rows, row, (in).x, n, out)
-#define AXPY_F16(...)                  axpy_plain(load_f16, part_f16, __VA_ARGS__)
-#define TO_F32_F16(...)                to_f32_plain(load_f16, part_f16, __VA_ARGS__)
-#define BYTES_F16(i)                   ((size_t)(i)*2)
+#define DOT_F16(rows, row, in, ...) dot_plain(load_f16, part_f16, rows, row, (in).x, __VA_ARGS__)
+#define AXPY_F16(...)               axpy_plain(load_f16, part_f16, __VA_ARGS__)
+#define TO_F32_F16(...)             to_f32_plain(load_f16, part_f16, __VA_ARGS__)
+#define BYTES_F16(i)                ((size_t)(i)*2)
 
-#define DOT_BF16(rows, row, in, n, out) dot_plain(load_bf16, part_bf16, rows, row, (in).x, n, out)
-#define AXPY_BF16(...)                  axpy_plain(load_bf16, part_bf16, __VA_ARGS__)
-#define TO_F32_BF16(...)                to_f32_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define DOT_BF16(rows, row, in, ...) dot_plain(load_bf16, part_bf16, rows, row, (in).x, __VA_ARGS__)
+#define AXPY_BF16(...)               axpy_plain(load_bf16, part_bf16, __VA_ARGS__)
+#define TO_F32_BF16(...)             to_f32_plain(load_bf16, part_bf16, __VA_ARGS__)
 
 #define DOT_Q8_0(...)    dot_block(READ_Q8_0, __VA_ARGS__)
 #define AXPY_Q8_0(...)   axpy_block(READ_Q8_0, __VA_ARGS__)
@@ -311,7 +346,7 @@ static TARGET float dot_f32(const float *a, const float *b, uint32_t n)
     const void *row[1] = {a};
     float out;
 
-    dot_plain(load_f32, part_f32, 1, row, b, n, &out);
+    dot_plain(load_f32, part_f32, 1, row, b, n, &out, (struct ahead){.n = 0});
     return out;
 }
 
@@ -319,7 +354,7 @@ static TARGET void axpy_f32(float a, const float *x, float *y, uint32_t n)
 {
     const void *row[1] = {x};
 
-    AXPY_F32(1, row, &a, 0, n, y);
+    AXPY_F32(1, row, &a, 0, n, y, (struct ahead){.n = 0});
 }
 
 static TARGET float sum_squares(const float *x, uint32_t n)

@@ -94,7 +94,7 @@ INLINE void widen_block(struct reader rd, const uint8_t *bytes, VF *q_out)
 }
 
 INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct input in,
-                      uint32_t n, float *out)
+                      uint32_t n, float *out, struct ahead ahead)
 {
     struct group g[ROWS];
     VF sum[ROWS];
@@ -116,6 +116,8 @@ INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct
         for (uint32_t i = 0; i < nb; i++) {
             VF q[NV], x[NV];
 
+            if (i % (AHEAD / PI_BLOCK) == 0)
+                look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int k = 0; k < NV; k++)
                 x[k] = v_load(in.x + (size_t)(b + i) * PI_BLOCK + k * W);
@@ -146,7 +148,7 @@ INLINE VF with_offset(struct reader rd, VF scale, VF q, VF offset)
 
 /* With an offset the element itself is made first: y += a * (scale * q + offset). */
 INLINE void axpy_block(struct reader rd, int rows, const void *const *row, const float *a,
-                       uint32_t begin, uint32_t end, float *y)
+                       uint32_t begin, uint32_t end, float *y, struct ahead ahead)
 {
     const uint32_t last = end / PI_BLOCK;
     struct group g[ROWS];
@@ -163,6 +165,8 @@ INLINE void axpy_block(struct reader rd, int rows, const void *const *row, const
             uint32_t i = b - first;
             VF yv[NV];
 
+            if ((b - begin / PI_BLOCK) % (AHEAD / PI_BLOCK) == 0)
+                look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int k = 0; k < NV; k++)
                 yv[k] = v_load(at + k * W);

@@ -17,33 +17,13 @@
 /* Vectors of a pass over the rows at most. */
 #define INPUTS 64
 
-/* What a pass asks for ahead: its share of the rows that come next, a little for every AHEAD elements, so that memory is never idle while the same rows are
- * taken through more vectors out of the cache. */
-#define AHEAD 128
-struct ahead {
-    const char *const *row;
-    uint32_t n;
-    uint64_t at, step; /* bytes, in 1/256 */
-};
-
+/* Of a pass with nx of n_x vectors from number j on: its share of the next rows. */
 INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t row_bytes, uint32_t n,
                              uint32_t j, uint32_t nx, uint32_t n_x)
 {
     uint64_t share = (uint64_t)row_bytes * 256 / n_x;
 
     return (struct ahead){next, n_next, share * j, n > 0 ? share * nx * AHEAD / n : 0};
-}
-
-/* Called before every AHEAD elements. */
-INLINE void look_ahead(struct ahead *a)
-{
-    uint64_t from = (a->at / 256 + 63) & ~(uint64_t)63, to = (a->at + a->step) / 256;
-
-    for (uint32_t r = 0; r < a->n; r++) {
-        for (uint64_t b = from; b < to; b += 64)
-            __builtin_prefetch(a->row[r] + b, 0, 2);
-    }
-    a->at += a->step;
 }
 
 /* dot_plain() for several x at once, nx at most MANY_X: each pair of row and x has the sums that it has alone. */

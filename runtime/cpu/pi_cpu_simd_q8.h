@@ -376,22 +376,22 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
 /* DOT(rows, nx, row, x, n, out, ldo, ahead) with the readers of type T. */
 #define KERNELS_Q8(T, DOT, BYTES)                                                              \
     static TARGET void dot_up_to_q8_##T(uint32_t rows, const void *const *row,                 \
-                                        const struct pi_q8 *x, uint32_t n, float *out)         \
+                                        const struct pi_q8 *x, uint32_t n, float *out,         \
+                                        struct ahead ahead)                                    \
     {                                                                                          \
         const struct pi_q8 *const one[1] = {x};                                                \
-        const struct ahead none = {.n = 0};                                                    \
         switch (rows) {                                                                        \
         case 1:                                                                                \
-            DOT(1, 1, row, one, n, out, 1, none);                                              \
+            DOT(1, 1, row, one, n, out, 1, ahead);                                             \
             break;                                                                             \
         case 2:                                                                                \
-            DOT(2, 1, row, one, n, out, 1, none);                                              \
+            DOT(2, 1, row, one, n, out, 1, ahead);                                             \
             break;                                                                             \
         case 3:                                                                                \
-            DOT(3, 1, row, one, n, out, 1, none);                                              \
+            DOT(3, 1, row, one, n, out, 1, ahead);                                             \
             break;                                                                             \
         default:                                                                               \
-            DOT(ROWS, 1, row, one, n, out, 1, none);                                           \
+            DOT(ROWS, 1, row, one, n, out, 1, ahead);                                          \
         }                                                                                      \
     }                                                                                          \
     static TARGET void dot_rows_q8_##T(const void *rows, size_t stride, uint32_t n_rows,       \
@@ -400,12 +400,14 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
         for (uint32_t i = 0; i < n_rows; i += ROWS) {                                          \
             const char *p = row_at(rows, stride, i);                                           \
             uint32_t k = n_rows - i < ROWS ? n_rows - i : ROWS;                                \
+            uint32_t n_next = n_rows - i - k < ROWS ? n_rows - i - k : ROWS;                   \
             const void *row[ROWS];                                                             \
+            const char *next[ROWS];                                                            \
             for (uint32_t r = 0; r < k; r++)                                                   \
                 row[r] = p + r * stride;                                                       \
-            for (uint32_t r = ROWS; r < 2 * ROWS && r < n_rows - i; r++)                       \
-                prefetch_row(p + r * stride, 0, BYTES(n));                                     \
-            dot_up_to_q8_##T(k, row, x, n, out + i);                                           \
+            for (uint32_t r = 0; r < n_next; r++)                                              \
+                next[r] = p + (ROWS + r) * stride;                                             \
+            dot_up_to_q8_##T(k, row, x, n, out + i, ahead_one(next, n_next, 0, BYTES(n), n));  \
         }                                                                                      \
     }                                                                                          \
     static TARGET void dot_ids_q8_##T(const void *base, size_t stride, const uint32_t *ids,    \
@@ -414,11 +416,14 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
     {                                                                                          \
         for (uint32_t i = 0; i < n_ids; i += ROWS) {                                           \
             const void *row[ROWS];                                                             \
+            const char *next[ROWS];                                                            \
             uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                  \
+            uint32_t n_next = n_ids - i - k < ROWS ? n_ids - i - k : ROWS;                     \
             for (uint32_t r = 0; r < k; r++)                                                   \
                 row[r] = row_at(base, stride, ids[i + r]);                                     \
-            prefetch_ids(base, stride, ids + i + k, n_ids - i - k, 0, BYTES(n));               \
-            dot_up_to_q8_##T(k, row, x, n, out + i);                                           \
+            for (uint32_t r = 0; r < n_next; r++)                                              \
+                next[r] = row_at(base, stride, ids[i + k + r]);                                \
+            dot_up_to_q8_##T(k, row, x, n, out + i, ahead_one(next, n_next, 0, BYTES(n), n));  \
         }                                                                                      \
     }                                                                                          \
     static TARGET void dot_many_q8_##T(                                                        \

@@ -1,0 +1,245 @@
+/*
+ * bench_modes - decode steps of one model in every mode, one after the other in the same run, part by part, beside a sequential read of the file.
+ *
+ *   bench_modes MODEL.gguf [THREADS [STEPS [nopin]]]      (usable cores, 40)
+ *
+ * CPU alone, one random token a step, at position 0. A predictor beside the model is used. Milliseconds: the best tenth of the steps and the median. x: time of the
+ * feed-forward block (predictor included) against the dense one's, over bytes read against the bytes that dense reads: 1 where sparse access is as fast as
+ * sequential access. of read: the block's bytes per second against those of the sequential read.
+ */
+#include "config.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_file.h"
+#include "common/pi_progress.h"
+#include "runtime/pi_engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODES     3
+#define MAX_STEPS 1000u
+
+enum part {
+    ATTENTION,
+    PREDICT,
+    FFN,
+    OTHER,
+    PARTS
+};
+
+struct rig {
+    struct pi_model model;
+    struct pi_predictor pred;
+    bool has_pred;
+    struct pi_pool *pool;
+    struct pi_engine *engine[MODES];
+    double *times[MODES][PARTS]; /* (steps) */
+    double *read;                /* (steps) */
+    double *bytes[MODES];        /* (steps) of feed-forward blocks and predictors */
+    float *logits;
+    uint64_t sum[1024];
+    uint32_t steps;
+};
+
+static void check(enum pi_code rc, const struct pi_err *e)
+{
+    if (rc != PI_OK) {
+        (void)fprintf(stderr, "bench_modes: %s\n", e->msg);
+        exit(pi_code_exit_status(rc));
+    }
+}
+
+static void *need(size_t n, size_t size)
+{
+    struct pi_err e = {0};
+    void *p = pi_calloc_array(n, size, &e);
+
+    check(p != NULL ? PI_OK : PI_E_NOMEM, &e);
+    return p;
+}
+
+typedef uint64_t vec __attribute__((vector_size(16)));
+
+static void read_file(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct rig *r = ctx;
+    const vec *v = (const vec *)(const void *)r->model.file.map.data;
+    size_t n = r->model.file.map.size / sizeof(vec) / 8, end = n * (thread + 1) / n_threads * 8;
+    vec s[8] = {{0}};
+
+    for (size_t i = n * thread / n_threads * 8; i < end; i += 8) {
+#pragma GCC unroll 8
+        for (size_t l = 0; l < 8; l++)
+            s[l] += v[i + l];
+    }
+    for (int l = 1; l < 8; l++)
+        s[0] += s[l];
+    r->sum[thread % 1024] = s[0][0] + s[0][1];
+}
+
+static enum part part_of(int kind)
+{
+    switch (kind) {
+    case PI_OP_ATTN_NORM:
+    case PI_OP_QKV:
+    case PI_OP_ATTN:
+    case PI_OP_ATTN_OUT:
+        return ATTENTION;
+    case PI_OP_PREDICT:
+        return PREDICT;
+    case PI_OP_FFN_NORM:
+    case PI_OP_FFN:
+    case PI_OP_MERGE:
+        return FFN;
+    default:
+        return OTHER;
+    }
+}
+
+static uint64_t ffn_bytes(const struct rig *r, const struct pi_engine_stats *st)
+{
+    const struct pi_mat *up = &r->model.layers[0].up, *fc2 = &r->pred.layers[0].fc2;
+    uint64_t bytes = st->weights_ffn / up->n_cols * up->row_bytes;
+
+    return r->has_pred ? bytes + st->weights_pred / fc2->n_cols * fc2->row_bytes : bytes;
+}
+
+static void step(struct rig *r, int mode, uint32_t at, int32_t token)
+{
+    const struct pi_batch b = {.n_tok = 1, .token = &token, .pos = (int32_t[]){0}};
+    struct pi_engine_stats st;
+    struct pi_err e = {0};
+    double spent[PI_OP_KINDS] = {0};
+
+    r->engine[mode]->exec.spent = spent;
+    check(pi_engine_run(r->engine[mode], PI_PHASE_DECODE, &b, r->logits, &e), &e);
+    pi_engine_take_stats(r->engine[mode], &st);
+    r->bytes[mode][at] = (double)ffn_bytes(r, &st);
+    for (int p = 0; p < PARTS; p++)
+        r->times[mode][p][at] = 0.0;
+    for (int k = 0; k < PI_OP_KINDS; k++)
+        r->times[mode][part_of(k)][at] += spent[k];
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double quantile(const double *v, uint32_t n, double share)
+{
+    double *sorted = need(n, sizeof(*sorted)), q;
+
+    memcpy(sorted, v, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), compare);
+    q = sorted[(size_t)(share * n)];
+    free(sorted);
+    return q;
+}
+
+/* Tokens differ in how much they read: seconds for a byte are compared. */
+static void report(struct rig *r, double share, const char *name)
+{
+    double read = quantile(r->read, r->steps, share) / (double)r->model.file.map.size, dense = 0.0;
+
+    printf("%-9s sequential read %.1f GB/s\n", name, 1e-9 / read);
+    for (int m = 0; m < MODES; m++) {
+        double ms[PARTS], *cost, t, bytes = 0.0;
+
+        if (r->engine[m] == NULL)
+            continue;
+        cost = need(r->steps, sizeof(*cost));
+        for (uint32_t i = 0; i < r->steps; i++) {
+            cost[i] = (r->times[m][FFN][i] + r->times[m][PREDICT][i]) / r->bytes[m][i];
+            bytes += r->bytes[m][i] / r->steps;
+        }
+        for (int p = 0; p < PARTS; p++)
+            ms[p] = 1e3 * quantile(r->times[m][p], r->steps, share);
+        t = quantile(cost, r->steps, share);
+        dense = m == 0 ? t : dense;
+        printf(
+            "%-9s %-9s attention %6.2f  predictor %6.2f  feed-forward %6.2f  other %5.2f ms; block reads %.1f MB, %.2f of read, x %.3f\n",
+            name, pi_mode_name((enum pi_mode)m), ms[ATTENTION], ms[PREDICT], ms[FFN], ms[OTHER],
+            1e-6 * bytes, read / t, t / dense);
+        free(cost);
+    }
+}
+
+static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin)
+{
+    const struct pi_model_options mo = {0};
+    struct pi_err e = {0};
+    char *pred = NULL;
+
+    check(pi_model_open(path, &mo, &r->model, &e), &e);
+    check(pi_path_find_artifact(NULL, path, "predictor", &pred, &e), &e);
+    r->has_pred = pred != NULL;
+    if (pred != NULL)
+        check(pi_predictor_load(pred, &r->pred, &e), &e);
+    free(pred);
+    check(pi_pool_create(threads, &r->pool, &e), &e);
+    check(pi_pool_bind(r->pool, PI_NUMA_DISTRIBUTE, pin, &e), &e);
+    for (int m = 0; m < MODES - !r->has_pred; m++) {
+        struct pi_engine_options eo = {.mode = (enum pi_mode)m,
+                                       .n_ctx = 16,
+                                       .n_seq = 1,
+                                       .kv_type = PI_TYPE_F16,
+                                       .force_predicted = true};
+
+        check(pi_engine_create(&r->model, m == PI_MODE_PREDICTED ? &r->pred : NULL, NULL, r->pool,
+                               &eo, &r->engine[m], &e),
+              &e);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct rig r;
+    uint32_t seed = 1;
+
+    if (argc < 2) {
+        (void)fprintf(stderr, "usage: bench_modes MODEL.gguf [THREADS [STEPS [nopin]]]\n");
+        return 2;
+    }
+    r.steps = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 40;
+    r.steps = r.steps < 1 || r.steps > MAX_STEPS ? MAX_STEPS : r.steps;
+    open_all(&r, argv[1], argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0, argc < 5);
+    r.logits = need(r.model.shape.n_vocab, sizeof(float));
+    r.read = need(r.steps, sizeof(double));
+    for (int m = 0; m < MODES; m++)
+        r.bytes[m] = need(r.steps, sizeof(double));
+    for (int m = 0; m < MODES; m++)
+        for (int p = 0; p < PARTS; p++)
+            r.times[m][p] = need(r.steps, sizeof(double));
+    for (uint32_t i = 0; i < r.steps; i++) {
+        int32_t token;
+
+        seed = seed * 1664525u + 1013904223u;
+        token = (int32_t)((uint64_t)seed * r.model.shape.n_vocab >> 32);
+        for (int m = 0; m < MODES && r.engine[m] != NULL; m++)
+            step(&r, m, i, token);
+        r.read[i] = pi_now();
+        pi_pool_run(r.pool, read_file, &r);
+        r.read[i] = pi_now() - r.read[i];
+    }
+    printf("%u threads%s, %s\n", pi_pool_size(r.pool),
+           pi_pool_place(r.pool).own_cores ? " with a core each" : "", argv[1]);
+    report(&r, 0.1, "best 10%");
+    report(&r, 0.5, "median");
+    for (int m = 0; m < MODES; m++) {
+        pi_engine_destroy(r.engine[m]);
+        free(r.bytes[m]);
+        for (int p = 0; p < PARTS; p++)
+            free(r.times[m][p]);
+    }
+    pi_pool_destroy(r.pool);
+    pi_predictor_free(&r.pred);
+    pi_model_close(&r.model);
+    free(r.logits);
+    free(r.read);
+    return 0;
+}
