@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_FROM ((size_t)4 << 20) /* bytes of a block that are worth it: two huge pages where they have 2 MiB */
 
 /* Counts allocations for PI_TEST_ALLOC_FAIL; nothing else reads it. */
 static bool injected_failure(void)
@@ -17,6 +21,15 @@ static bool injected_failure(void)
     const char *s = getenv("PI_TEST_ALLOC_FAIL");
 
     return s != NULL && atomic_fetch_add(&n_done, 1) + 1 == atol(s);
+}
+
+void pi_advise_huge(const void *p, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)p;
+    const uintptr_t from = (begin + page - 1) / page * page, to = (begin + bytes) / page * page;
+
+    if (bytes >= HUGE_FROM && from < to)
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
 }
 
 void *pi_calloc_array(size_t n, size_t size, struct pi_err *err)
@@ -28,6 +41,8 @@ void *pi_calloc_array(size_t n, size_t size, struct pi_err *err)
         p = calloc(1, bytes > 0 ? bytes : 1);
     if (p == NULL)
         (void)pi_err_set(err, PI_E_NOMEM, "cannot allocate %zu x %zu bytes", n, size);
+    else
+        pi_advise_huge(p, bytes);
     return p;
 }
 
@@ -43,6 +58,7 @@ void *pi_calloc_aligned(size_t n, size_t size, struct pi_err *err)
         (void)pi_err_set(err, PI_E_NOMEM, "cannot allocate %zu x %zu bytes", n, size);
         return NULL;
     }
+    pi_advise_huge(p, bytes);
     return memset(p, 0, bytes);
 }
 

@@ -18,6 +18,10 @@ void *pi_calloc_array(size_t n, size_t size, struct pi_err *err) PI_MUST_CHECK;
 /* The same on a 64-byte boundary, its size rounded up to a multiple of 64. */
 void *pi_calloc_aligned(size_t n, size_t size, struct pi_err *err) PI_MUST_CHECK;
 
+/* Asks the kernel for huge pages in a block of some MiB, best before it is touched: scattered rows then cost no walk through page tables each. A
+ * wish that may not be granted; the functions above do it themselves. */
+void pi_advise_huge(const void *p, size_t bytes);
+
 /* Grows *p from *cap elements to at least want (doubling); new bytes are zero. On
  * PI_E_NOMEM *p and *cap stay as they were. p points to the pointer to grow. */
 enum pi_code pi_grow_array(void *p, size_t *cap, size_t want, size_t size,

@@ -76,6 +76,8 @@ enum pi_code pi_map_open(const char *path, struct pi_map *map_out, struct pi_err
         if (p == MAP_FAILED)
             PI_FAIL(err, PI_E_IO, "cannot map %s (%zu bytes): %s", path, m.size, strerror(errno));
         m.data = p;
+        /* file systems that keep files in large pieces then read and map 2 MiB at a time */
+        pi_advise_huge(p, m.size);
     }
     *map_out = m;
     m.path = NULL;
