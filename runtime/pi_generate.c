@@ -4,33 +4,32 @@
 
 #include "common/pi_alloc.h"
 #include "common/pi_progress.h"
+#include "runtime/pi_batcher.h"
 #include "runtime/pi_report.h"
 #include "runtime/pi_text.h"
 #include "runtime/pi_verify.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define CHUNK 512u /* tokens per prompt chunk; the engine's default batch */
 
 /* A run of the generator. */
 struct gen {
     const struct pi_run_options *o;
     const struct pi_run_log *log;
     struct pi_loaded *l;
-    struct pi_sampler *sampler;
+    struct pi_batcher *batcher;
     struct pi_verify *verify; /* or NULL */
     struct pi_tokens seq;     /* prompt and generated tokens */
     size_t n_prompt;
-    uint32_t room, n_most; /* tokens that the context has room for; to generate at most */
-    float *logits;         /* (n_vocab) of the newest token */
+    uint32_t n_predict; /* as struct pi_sequence has it */
+    float *logits;      /* (n_vocab) scratch of verified steps whose logits nobody wants */
     struct pi_text text;
-    const char *finish; /* why it ended */
-    uint32_t n_steps;   /* decode steps after the prompt */
-    double s_prompt, s_decode;
+    const char *finish;  /* why it ended */
+    enum pi_code failed; /* what a callback ran into, told in err */
+    struct pi_err err;
+    struct pi_sequence_stats figures;
     struct pi_engine_stats stats; /* of the decode steps */
 };
 
@@ -48,53 +47,15 @@ enum pi_code pi_generate_check(const struct pi_run_options *o, const struct pi_l
     return PI_OK;
 }
 
-/* Feeds one token in decode phase; its logits go to g->logits. */
-static enum pi_code step(struct gen *g, size_t i, struct pi_err *err)
+static enum pi_code run_batch(void *ctx, enum pi_phase phase, const struct pi_batch *b,
+                              float *logits_out, struct pi_err *err)
 {
-    const int32_t pos = (int32_t)i;
-    const struct pi_batch b = {.n_tok = 1, .token = &g->seq.ids[i], .pos = &pos};
+    struct gen *g = ctx;
 
     if (g->verify != NULL)
-        return pi_verify_step(g->verify, g->seq.ids[i], (uint32_t)i, g->logits, err);
-    return pi_engine_run(g->l->engine, PI_PHASE_DECODE, &b, g->logits, err);
-}
-
-/* Tokens [i, i + n) of the prompt as one chunk; logits of the prompt's last token alone. */
-static enum pi_code feed_chunk(struct gen *g, size_t i, uint32_t n, struct pi_err *err)
-{
-    int32_t pos[CHUNK];
-    bool want[CHUNK] = {false};
-    const struct pi_batch b = {.n_tok = n, .token = g->seq.ids + i, .pos = pos, .want = want};
-    const bool last = i + n == g->n_prompt;
-
-    for (uint32_t k = 0; k < n; k++)
-        pos[k] = (int32_t)(i + k);
-    want[n - 1] = last;
-    return pi_engine_run(g->l->engine, PI_PHASE_PROMPT, &b, last ? g->logits : NULL, err);
-}
-
-/* The prompt: chunks, or one token at a time where every token is to be compared. */
-static enum pi_code feed_prompt(struct gen *g, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-    const double start = pi_now();
-    struct pi_progress p;
-
-    pi_progress_begin(&p, "reading the prompt", g->n_prompt,
-                      pi_progress_wanted(g->log->common.quiet));
-    for (size_t i = 0; i < g->n_prompt;) {
-        const size_t left = g->n_prompt - i;
-        const uint32_t n = g->verify != NULL ? 1 : left < CHUNK ? (uint32_t)left : CHUNK;
-
-        PI_TRY(pi_interrupt_check(err));
-        PI_TRY(g->verify != NULL ? step(g, i, err) : feed_chunk(g, i, n, err));
-        i += n;
-        pi_progress_at(&p, i);
-    }
-    g->s_prompt = pi_now() - start;
-out:
-    pi_progress_end(&p);
-    return rc;
+        return pi_verify_step(g->verify, b->token[0], (uint32_t)b->pos[0],
+                              logits_out != NULL ? logits_out : g->logits, err);
+    return pi_engine_run(g->l->engine, phase, b, logits_out, err);
 }
 
 /* Shows what became complete since clean was from bytes long. */
@@ -119,39 +80,65 @@ out:
     return rc;
 }
 
-/* --ignore-eos: tokens that would end the text can not be drawn. */
-static void ban_ends(struct gen *g)
+static bool drawn(void *ctx, const struct pi_drawn *d)
 {
-    for (uint32_t i = 0; i < g->l->model.shape.n_vocab; i++)
-        if (pi_tokenizer_is_eog(g->l->tok, (int32_t)i))
-            g->logits[i] = -INFINITY;
+    struct gen *g = ctx;
+
+    g->failed = add_token(g, d->token, &g->err);
+    return g->failed == PI_OK;
 }
 
+static void ended(void *ctx, enum pi_finish finish, const struct pi_sequence_stats *stats,
+                  const struct pi_err *err)
+{
+    struct gen *g = ctx;
+
+    g->figures = *stats;
+    g->finish = finish == PI_FINISH_CANCELLED ? "interrupted" : pi_finish_name(finish);
+    if (finish == PI_FINISH_ERROR) {
+        g->failed = err->code;
+        g->err = *err;
+    }
+}
+
+/* Prompt and text, round by round. */
 static enum pi_code generate(struct gen *g, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const double start = pi_now();
+    struct pi_sequence s = {.prompt = g->seq.ids,
+                            .n_prompt = g->n_prompt,
+                            .sampler = g->o->sampler,
+                            .n_predict = g->n_predict,
+                            .ignore_eos = g->o->ignore_eos,
+                            .ctx = g,
+                            .drawn = drawn,
+                            .ended = ended};
+    struct pi_batcher_totals t;
+    struct pi_progress p;
+    uint32_t slot;
 
-    g->finish = g->n_most < g->room || g->o->n_given ? "length" : "context";
-    for (uint32_t i = 0; i < g->n_most; i++) {
-        int32_t token;
-
-        if (i > 0) { /* the last token's logits are not there yet */
-            PI_TRY(step(g, g->seq.n - 1, err));
-            g->n_steps++;
-        }
+    pi_progress_begin(&p, "reading the prompt", g->n_prompt,
+                      pi_progress_wanted(g->log->common.quiet));
+    PI_TRY(pi_batcher_add(g->batcher, &s, &slot, err));
+    while (pi_batcher_active(g->batcher) > 0) {
         PI_TRY(pi_interrupt_check(err));
-        if (g->o->ignore_eos)
-            ban_ends(g);
-        PI_TRY(pi_sampler_pick(g->sampler, g->logits, g->seq.n, g->seq.ids, g->seq.n, &token, err));
-        if (pi_tokenizer_is_eog(g->l->tok, token)) {
-            g->finish = "eos";
-            break;
-        }
-        PI_TRY(add_token(g, token, err));
+        PI_TRY(pi_batcher_round(g->batcher, err));
+        pi_batcher_totals(g->batcher, &t);
+        if (t.prompt_tokens < g->n_prompt)
+            pi_progress_at(&p, t.prompt_tokens);
+        else
+            pi_progress_end(&p);
+    }
+    if (g->failed != PI_OK) {
+        *err = g->err;
+        rc = g->failed;
     }
 out:
-    g->s_decode = pi_now() - start;
+    pi_progress_end(&p);
+    if (rc == PI_E_INTERRUPTED && pi_batcher_active(g->batcher) > 0) {
+        pi_batcher_destroy(g->batcher); /* tells the figures */
+        g->batcher = NULL;
+    }
     return rc;
 }
 
@@ -187,8 +174,8 @@ static void say_speed(const struct gen *g)
 
     pi_run_notice(
         g->log, "prompt: %zu tokens, %.1f tokens/s; generation: %zu tokens, %.1f tokens/s, mode %s",
-        g->n_prompt, rate((double)g->n_prompt, g->s_prompt), g->seq.n - g->n_prompt,
-        rate(g->n_steps, g->s_decode), pi_mode_name(g->l->mode));
+        g->n_prompt, rate((double)g->n_prompt, g->figures.s_prompt), g->seq.n - g->n_prompt,
+        rate(g->figures.n_steps, g->figures.s_decode), pi_mode_name(g->l->mode));
     if (s.tokens > 0)
         pi_run_notice(
             g->log,
@@ -206,8 +193,8 @@ static json_t *result(const struct gen *g)
     return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:f, s:f, s:I}", "tokens",
                      pi_json_tokens(g->seq.ids + g->n_prompt, g->seq.n - g->n_prompt), "text",
                      g->text.clean != NULL ? g->text.clean : "", g->text.n_clean,
-                     "prompt_tokens_per_second", rate((double)g->n_prompt, g->s_prompt),
-                     "tokens_per_second", rate(g->n_steps, g->s_decode), "mode",
+                     "prompt_tokens_per_second", rate((double)g->n_prompt, g->figures.s_prompt),
+                     "tokens_per_second", rate(g->figures.n_steps, g->figures.s_decode), "mode",
                      pi_mode_name(g->l->mode), "finish", g->finish, "prompt_tokens",
                      (json_int_t)g->n_prompt, "weights_per_token",
                      rate(weights_read(&g->stats), (double)g->stats.tokens), "bytes_per_token",
@@ -228,7 +215,7 @@ static enum pi_code end_verify(struct gen *g, json_t **into, struct pi_err *err)
     pi_format_verify(&v, line, sizeof(line));
     if (g->o->json)
         *into = pi_json_add_verify(*into, &v);
-    else if (g->n_most == 0)
+    else if (g->n_predict == 0)
         printf("%s\n", line);
     else
         pi_run_notice(g->log, "%s", line);
@@ -260,18 +247,24 @@ out:
 static enum pi_code start(struct gen *g, const struct pi_prompt *p, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
+    const struct pi_batcher_options bo = {.n_slots = 1,
+                                          .n_ctx = g->l->n_ctx,
+                                          .n_vocab = g->l->model.shape.n_vocab,
+                                          .stepwise = g->o->verify,
+                                          .run = run_batch,
+                                          .run_ctx = g};
 
     g->n_prompt = p->tokens.n;
-    g->room = g->l->n_ctx - (uint32_t)p->tokens.n; /* pi_generate_check() */
-    g->n_most = g->o->n_given ? g->o->n_predict : g->o->verify ? 0 : g->room;
+    g->n_predict = g->o->n_given ? g->o->n_predict : g->o->verify ? 0 : UINT32_MAX;
     for (size_t i = 0; i < p->tokens.n; i++)
         PI_TRY(pi_tokens_push(&g->seq, p->tokens.ids[i], err));
-    PI_ALLOC(g->logits, g->l->model.shape.n_vocab, err);
-    PI_TRY(pi_sampler_create(g->l->model.shape.n_vocab, &g->o->sampler, &g->sampler, err));
-    if (g->o->verify)
+    PI_TRY(pi_batcher_create(&bo, g->l->tok, &g->batcher, err));
+    if (g->o->verify) {
+        PI_ALLOC(g->logits, bo.n_vocab, err);
         PI_TRY(pi_verify_create(&g->l->model, g->l->engine, g->l->dense, g->o->masks, &g->verify,
                                 err));
-    if (!g->o->seed_given && g->o->sampler.temp > 0 && g->n_most > 0)
+    }
+    if (!g->o->seed_given && g->o->sampler.temp > 0 && g->n_predict > 0)
         pi_run_notice(g->log, "seed %llu", (unsigned long long)g->o->sampler.seed);
 out:
     return rc;
@@ -285,19 +278,17 @@ enum pi_code pi_generate(const struct pi_run_options *o, const struct pi_run_log
     bool made_text = false;
 
     PI_TRY(start(&g, p, err));
-    PI_TRY(feed_prompt(&g, err));
     rc = generate(&g, err);
-    made_text = rc == PI_OK || rc == PI_E_INTERRUPTED;
-    if (rc == PI_E_INTERRUPTED)
-        g.finish = "interrupted";
+    /* what was made is kept, but nothing is said of a prompt that was not read to its end */
+    made_text = rc == PI_OK || (rc == PI_E_INTERRUPTED && g.figures.s_prompt > 0);
 out:
     if (made_text) {
         const enum pi_code end_rc = end(&g, rc == PI_OK ? err : NULL);
 
         rc = rc == PI_OK ? end_rc : rc;
     }
+    pi_batcher_destroy(g.batcher);
     pi_verify_destroy(g.verify);
-    pi_sampler_destroy(g.sampler);
     pi_tokens_free(&g.seq);
     pi_text_free(&g.text);
     free(g.logits);

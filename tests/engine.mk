@@ -13,6 +13,10 @@ pi_unit_tests += tests/t_engine_sparse
 tests_t_engine_sparse_SOURCES = tests/t_engine_sparse.c $(engine_rig)
 tests_t_engine_sparse_LDADD   = $(PI_RUNTIME_LIBS)
 
+pi_unit_tests += tests/t_batcher
+tests_t_batcher_SOURCES = tests/t_batcher.c $(engine_rig)
+tests_t_batcher_LDADD   = $(PI_RUNTIME_LIBS)
+
 pi_unit_tests += tests/t_engine_errors
 tests_t_engine_errors_SOURCES = tests/t_engine_errors.c $(engine_rig)
 tests_t_engine_errors_LDADD   = $(PI_RUNTIME_LIBS)
