@@ -17,3 +17,8 @@ tests_t_cpu_LDADD   = $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_cpu_q8
 tests_t_cpu_q8_SOURCES = tests/t_cpu_q8.c tests/tap.h
 tests_t_cpu_q8_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_quant
+tests_t_quant_SOURCES = tests/t_quant.c tests/tap.h
+tests_t_quant_LDADD   = $(PI_RUNTIME_LIBS)
+EXTRA_DIST += tests/data/make_quants.py tests/data/quants.gguf

@@ -200,6 +200,14 @@ struct parts {
     uint8_t scale[PARTS], min[PARTS], q[PI_SUPER];
 };
 
+/* max / limit, both at least 0, to F16; the next number where rounding down would cut max: subnormal numbers are far apart. */
+static uint16_t common_scale(float max, float limit)
+{
+    uint16_t d = pi_f32_to_f16(max / limit);
+
+    return (uint16_t)(max > (limit + 0.5f) * pi_widen_f16(d) ? d + 1 : d);
+}
+
 /* v in units of d to the nearest, low to high. By d as stored: among the smallest F16 numbers it is far from what it was rounded from. */
 static int in_units(float v, float d, float low, float high)
 {
@@ -232,8 +240,8 @@ static void quantise_parts(const float *x, const struct search *s, struct parts 
         max_scale = fmaxf(max_scale, fit[j].scale);
         max_min = fmaxf(max_min, fit[j].min);
     }
-    out->d = pi_f32_to_f16(max_scale / 63.0f);
-    out->dmin = pi_f32_to_f16(max_min / 63.0f);
+    out->d = common_scale(max_scale, 63.0f);
+    out->dmin = common_scale(max_min, 63.0f);
     if (!is_finite_f16(out->d) || !is_finite_f16(out->dmin))
         return;
     d = pi_widen_f16(out->d);
@@ -354,7 +362,7 @@ static void quantise_block6(const float *x, struct pi_block_q6_k *b)
         fit[j] = fit_part6(x + j * PART6);
         peak = fabsf(fit[j]) > fabsf(peak) ? fit[j] : peak;
     }
-    b->d = pi_f32_to_f16(peak / -128.0f);
+    b->d = (uint16_t)(common_scale(fabsf(peak), 128.0f) | (peak > 0.0f ? 0x8000 : 0));
     if (!is_finite_f16(b->d))
         return;
     d = pi_widen_f16(b->d);
