@@ -227,6 +227,15 @@ static void round_part(const float *x, float scale, float min, float levels, uin
     }
 }
 
+static float mean(const float *x)
+{
+    v4f sum = spread4(0.0f);
+
+    for (int i = 0; i < PI_BLOCK; i += 4)
+        sum += load4(x + i);
+    return sum4(sum) / (float)PI_BLOCK;
+}
+
 static void quantise_parts(const float *x, const struct search *s, struct parts *out)
 {
     struct fit fit[PARTS];
@@ -248,6 +257,8 @@ static void quantise_parts(const float *x, const struct search *s, struct parts 
     dmin = pi_widen_f16(out->dmin);
     for (int j = 0; j < PARTS; j++) {
         out->scale[j] = (uint8_t)in_units(fit[j].scale, d, 0.0f, 63.0f);
+        if (out->scale[j] == 0) /* all elements become one number */
+            fit[j].min = fminf(fit[j].min, -mean(x + j * PI_BLOCK));
         out->min[j] = (uint8_t)in_units(fit[j].min, dmin, 0.0f, 63.0f);
         round_part(x + j * PI_BLOCK, d * (float)out->scale[j], dmin * (float)out->min[j], s->levels,
                    out->q + j * PI_BLOCK);
