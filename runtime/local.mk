@@ -57,9 +57,12 @@ PI_GPU_C_SOURCES = \
 	runtime/pi_dev_pack.c \
 	runtime/pi_engine_gpu.c \
 	runtime/pi_exec_gpu.c \
+	runtime/pi_exec_gpu_buffers.c \
 	runtime/pi_exec_gpu_capture.c \
 	runtime/pi_exec_gpu_host.c \
+	runtime/pi_exec_gpu_step.c \
 	runtime/pi_exec_gpu_trace.c \
+	runtime/pi_exec_gpu_watch.c \
 	runtime/pi_gpu_context.c \
 	runtime/pi_gpu_prompt.c \
 	runtime/pi_gpu_prompt_cold.c \

@@ -133,6 +133,14 @@ static inline bool pi_xg_attn_on_gpu(const struct pi_exec_gpu *x, uint32_t layer
     return x->dm->layers[layer].has_attn;
 }
 
+/* pi_exec_gpu_buffers.c: x->d and x->m, sized for the largest bucket. */
+enum pi_code pi_xg_allocate(struct pi_exec_gpu *x, struct pi_err *err) PI_MUST_CHECK;
+
+/* pi_exec_gpu_watch.c: between on and off the watchdog raises the abort flag where nothing moves. */
+enum pi_code pi_xg_watchdog_start(struct pi_exec_gpu *x, struct pi_err *err) PI_MUST_CHECK;
+void pi_xg_watchdog_stop(struct pi_exec_gpu *x); /* accepts one that was not started */
+void pi_xg_in_flight(struct pi_exec_gpu *x, bool on);
+
 /* pi_exec_gpu_capture.c: the graphs of one bucket, in segments unless hand-overs spin. */
 enum pi_code pi_xg_capture(struct pi_exec_gpu *x, struct pi_xg_bucket *b,
                            struct pi_err *err) PI_MUST_CHECK;
