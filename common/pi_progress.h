@@ -10,6 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct pi_progress {
     const char *what; /* borrowed */
     uint64_t total;   /* 0: unknown */
@@ -31,5 +35,9 @@ void pi_interrupt_install(void);
 bool pi_interrupted(void);
 /* PI_E_INTERRUPTED once the flag is set: long loops forward it, so that outputs are dropped cleanly. */
 enum pi_code pi_interrupt_check(struct pi_err *err) PI_MUST_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

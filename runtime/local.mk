@@ -28,6 +28,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_gpu_context.h \
 	runtime/pi_model.c runtime/pi_model.h \
 	runtime/pi_nvml.c runtime/pi_nvml.h \
+	runtime/pi_patience.h \
 	runtime/pi_place_fit.c runtime/pi_place_fit.h \
 	runtime/pi_place_gpu.c runtime/pi_place_gpu.h \
 	runtime/pi_sampler.c runtime/pi_sampler.h \
@@ -67,7 +68,8 @@ PI_GPU_C_SOURCES = \
 	runtime/pi_gpu_prompt.c \
 	runtime/pi_gpu_prompt_cold.c \
 	runtime/pi_gpu_prompt_layer.c \
-	runtime/pi_gpu_prompt_stream.c
+	runtime/pi_gpu_prompt_stream.c \
+	runtime/pi_gpu_prompt_wait.c
 libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_cuda_port.cuh \
 	runtime/cuda/pi_k_dot.cuh \

@@ -48,6 +48,8 @@ struct pi_engine_options {
     bool on_gpu;
     int gpu; /* index, with on_gpu */
     enum pi_handover gpu_handover;
+    /* seconds without progress after which the GPU is given up; 0: 3 in decode steps, 30 in prompt chunks */
+    double gpu_patience;
     /* products of prompt chunks in F32 on a GPU too: reference figures, profiles */
     bool f32_gemm;
     /* bytes of the GPU's memory that everything of the run may take, its context included; 0: what is free */

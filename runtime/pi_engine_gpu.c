@@ -65,8 +65,10 @@ enum pi_code pi_engine_gpu_create(struct pi_engine *e, const struct pi_placement
                                             .n_seq = e->opt.n_seq,
                                             .kv_type = e->opt.kv_type,
                                             .mode = e->s.mode};
-    const struct pi_exec_gpu_options xo = {.index = e->opt.gpu, .handover = e->opt.gpu_handover};
-    const struct pi_gpu_prompt_options po = {.n_batch = e->n_batch, .f32_gemm = e->opt.f32_gemm};
+    const struct pi_exec_gpu_options xo = {
+        .index = e->opt.gpu, .handover = e->opt.gpu_handover, .patience = e->opt.gpu_patience};
+    const struct pi_gpu_prompt_options po = {
+        .n_batch = e->n_batch, .f32_gemm = e->opt.f32_gemm, .patience = e->opt.gpu_patience};
     enum pi_code rc;
 
     PI_ALLOC(e->gpu, 1, err);
@@ -84,14 +86,9 @@ void pi_engine_gpu_destroy(struct pi_engine *e)
 {
     if (e->gpu == NULL)
         return;
-    if (e->gpu->exec != NULL && pi_exec_gpu_hangs(e->gpu->exec)) {
-        pi_exec_gpu_destroy(
-            e->gpu->exec); /* ends the watchdog; the rest is left to the process's end */
-    } else {
-        pi_gpu_prompt_destroy(e->gpu->prompt);
-        pi_exec_gpu_destroy(e->gpu->exec);
-        pi_dev_model_free(&e->gpu->model);
-    }
+    pi_gpu_prompt_destroy(e->gpu->prompt);
+    pi_exec_gpu_destroy(e->gpu->exec);
+    pi_dev_model_free(&e->gpu->model);
     free(e->gpu);
     e->gpu = NULL;
 }

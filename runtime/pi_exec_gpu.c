@@ -4,11 +4,11 @@
 #include "runtime/pi_exec_gpu_int.h"
 
 #include "common/pi_alloc.h"
-#include "common/pi_hardware.h"
 
 #include <stdlib.h>
 
 #define MOST_HANDOVER_SECONDS 1e-3
+#define PATIENCE              3.0 /* seconds; a busy machine's GPU may take more than one */
 
 static enum pi_code check_agreement(const struct pi_exec_gpu *x, struct pi_err *err)
 {
@@ -75,27 +75,19 @@ static void size_up(struct pi_exec_gpu *x)
         x->buckets[x->n_buckets++].n_tok = n;
 }
 
-/* Hand-overs inside a graph are tried before they are relied on: once in a process for each GPU. */
-static bool handovers_work(int index)
+/* Hand-overs inside a graph are tried before they are relied on. */
+static enum pi_code choose_handover(struct pi_exec_gpu *x, enum pi_handover wanted,
+                                    struct pi_err *err)
 {
-    enum {
-        UNTRIED,
-        WORK,
-        FAIL
-    };
-    static atomic_int found[PI_MAX_GPUS];
-    struct pi_err ignored;
     double seconds = 0.0;
+    enum pi_code rc;
 
-    if (index >= PI_MAX_GPUS)
-        return false;
-    if (atomic_load(&found[index]) == UNTRIED) {
-        bool ok = pi_gpu_measure_handover(index, &seconds, &ignored) == PI_OK &&
-                  seconds < MOST_HANDOVER_SECONDS;
-
-        atomic_store(&found[index], ok ? WORK : FAIL);
-    }
-    return atomic_load(&found[index]) == WORK;
+    x->spin = wanted == PI_HANDOVER_SPIN || (wanted == PI_HANDOVER_AUTO && !x->any_cpu);
+    if (x->spin || wanted == PI_HANDOVER_EVENTS)
+        return PI_OK;
+    rc = pi_gpu_measure_handover(x->index, x->patience, &seconds, err);
+    x->spin = rc == PI_OK && seconds < MOST_HANDOVER_SECONDS;
+    return rc == PI_E_UNSUPPORTED ? PI_OK : rc;
 }
 
 enum pi_code pi_exec_gpu_create(struct pi_state *s, const struct pi_dev_model *dm,
@@ -112,12 +104,12 @@ enum pi_code pi_exec_gpu_create(struct pi_state *s, const struct pi_dev_model *d
     x->graph = graph;
     x->schedule = schedule;
     x->index = opt->index;
+    x->patience = opt->patience > 0.0 ? opt->patience : PATIENCE;
     PI_TRY(pi_gpu_use(x->index, err));
     PI_TRY(check_agreement(x, err));
     PI_TRY(note_slots(x, err));
     size_up(x);
-    x->spin = opt->handover == PI_HANDOVER_SPIN ||
-              (opt->handover == PI_HANDOVER_AUTO && (!x->any_cpu || handovers_work(x->index)));
+    PI_TRY(choose_handover(x, opt->handover, err));
     PI_TRY(pi_gpu_stream_create(x->index, &x->stream, err));
     PI_TRY(pi_xg_allocate(x, err));
     PI_TRY(pi_cold_scratch_create(x->n_cold_max, s->n_dec, dm->shape->n_embd, &x->cold, err));
@@ -148,8 +140,6 @@ void pi_exec_gpu_destroy(struct pi_exec_gpu *x)
     if (x == NULL)
         return;
     pi_xg_watchdog_stop(x);
-    if (x->hangs) /* freeing would wait for the device for ever; it is the process's end that frees */
-        return;
     pi_xg_trace_free(x);
     for (uint32_t i = 0; i < x->n_buckets; i++)
         pi_xg_bucket_free(&x->buckets[i]);
@@ -197,11 +187,6 @@ void pi_exec_gpu_test_slow(struct pi_exec_gpu *x, double seconds)
 bool pi_exec_gpu_spins(const struct pi_exec_gpu *x)
 {
     return x->spin;
-}
-
-bool pi_exec_gpu_hangs(const struct pi_exec_gpu *x)
-{
-    return x->hangs;
 }
 
 uint64_t pi_exec_gpu_memory(const struct pi_exec_gpu *x)

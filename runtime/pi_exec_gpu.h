@@ -9,7 +9,8 @@
  *
  * Between launch and completion no thread calls CUDA but for queries of streams and events (and launches of segments, see below). A watchdog
  * raises an abort flag when the CPU has waited for the GPU for 3 s: every waiting kernel sees it and ends, the step fails with
- * PI_E_DEVICE, and the executor stays failed. A CPU that is slow (cold rows that come from a disk) is waited for.
+ * PI_E_DEVICE, and the executor stays failed. A device that does not end then is given up (pi_gpu_give_up()). A CPU that is slow (cold rows that come
+ * from a disk) is waited for.
  *
  * Where hand-overs inside a running graph do not work (they are tried at creation) or are not wanted, the graph is cut into segments at hand-overs, and
  * events take the place of spinning: the same kernels, the same sums.
@@ -26,11 +27,12 @@ struct pi_exec_gpu;
 struct pi_exec_gpu_options {
     int index;
     enum pi_handover handover;
+    double patience; /* seconds without progress after which a step is given up; 0: 3 */
 };
 
 /* s: the engine's state, with units[0] the CPU and units[1] the GPU's neurons (tables only); s->n_dec: the largest bucket, a power of two. graph
  * and schedule of the decode step, n_units 2. All borrowed; dm's cache and s->kv are written by steps.
- * PI_E_NOMEM, PI_E_DEVICE; PI_E_SELFCHECK when graph and device model disagree; PI_E_UNSUPPORTED in a build without CUDA. */
+ * PI_E_NOMEM; PI_E_DEVICE, also where the device stops in the trial of hand-overs; PI_E_SELFCHECK when graph and device model disagree; PI_E_UNSUPPORTED in a build without CUDA. */
 enum pi_code pi_exec_gpu_create(struct pi_state *s, const struct pi_dev_model *dm,
                                 const struct pi_graph *graph, const struct pi_schedule *schedule,
                                 const struct pi_exec_gpu_options *opt, struct pi_exec_gpu **out,
@@ -49,8 +51,6 @@ void pi_exec_gpu_test_stall(struct pi_exec_gpu *x);
 /* The same: its next answer takes so many seconds. */
 void pi_exec_gpu_test_slow(struct pi_exec_gpu *x, double seconds);
 bool pi_exec_gpu_spins(const struct pi_exec_gpu *x);
-/* A failed step may still be running: then whatever waits for the device (freeing its memory does) would wait for ever. */
-bool pi_exec_gpu_hangs(const struct pi_exec_gpu *x);
 /* Device memory taken, graphs aside. */
 uint64_t pi_exec_gpu_memory(const struct pi_exec_gpu *x);
 

@@ -75,7 +75,7 @@ struct pi_exec_gpu {
     bool any_cpu; /* the CPU's list has more than the embedding */
     bool rotates; /* attention of some layer is on the CPU */
     bool failed;
-    bool hangs; /* the stream may still be running */
+    double patience; /* seconds */
     uint32_t epoch;
     uint32_t n_hot_max, n_cold_max;
     void *stream;

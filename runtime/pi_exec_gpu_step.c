@@ -3,13 +3,16 @@
 
 #include "runtime/pi_exec_gpu_int.h"
 
+#include "runtime/pi_patience.h"
+
 #include <sched.h>
 #include <string.h>
 
-#define END_SECONDS   10.0 /* what a graph without pending hand-overs may take to end */
-#define ABORT_SECONDS 3.0  /* the same behind an abort */
-#define LOOK_SECONDS \
-    0.1 /* more between two looks: the process was stopped, or did not get the CPU */
+/* Times the patience that a graph without pending hand-overs may take to end, which is the whole step where the CPU has no part in it; and behind an
+ * abort. */
+#define END_FACTOR   5.0
+#define ABORT_FACTOR 3.0
+#define SPINS        4096 /* of a wait, before others may run */
 
 /* Token rows, positions and the step's number, where the first kernel reads them. */
 static void write_inputs(struct pi_exec_gpu *x)
@@ -41,12 +44,10 @@ static void write_inputs(struct pi_exec_gpu *x)
     s->stats.tokens += s->n_tok;
 }
 
-/* Waits for the graph's end. No hand-over is pending any more: a stream that neither ends nor fails is given up, and *hangs says so.
- * Like the watchdog, only time that this process could run counts. */
-static enum pi_code await_end(struct pi_exec_gpu *x, double seconds, bool *hangs,
-                              struct pi_err *err)
+/* Waits for the graph's end. No hand-over is pending any more: a device that neither ends nor fails is given up. */
+static enum pi_code await_end(struct pi_exec_gpu *x, double seconds, struct pi_err *err)
 {
-    double last = pi_xg_now(), waited = 0.0, now;
+    struct pi_patience patience = pi_patience(seconds);
     bool done = false;
 
     for (uint32_t i = 1;; i++) {
@@ -54,18 +55,13 @@ static enum pi_code await_end(struct pi_exec_gpu *x, double seconds, bool *hangs
 
         if (rc != PI_OK || done)
             return rc;
-        if (i > 4096)
-            (void)sched_yield();
-        if (i % 1024 != 0)
-            continue;
-        now = pi_xg_now();
-        waited += now - last < LOOK_SECONDS ? now - last : LOOK_SECONDS;
-        last = now;
-        if (waited > seconds) {
+        if (i > SPINS)
+            (void)sched_yield(); /* on a busy machine that takes its time: look each time */
+        if ((i > SPINS || i % 1024 == 0) && pi_patience_ends(&patience)) {
             *(volatile uint32_t *)x->m.abort.host = 1;
-            *hangs = true;
-            return pi_err_set(err, PI_E_DEVICE, "GPU %d: step %u did not end in %.0f s", x->index,
-                              x->epoch, seconds);
+            pi_gpu_give_up();
+            return pi_err_set(err, PI_E_DEVICE, "GPU %d has stopped: step %u did not end in %.3g s",
+                              x->index, x->epoch, seconds);
         }
     }
 }
@@ -135,8 +131,8 @@ static enum pi_code land(struct pi_exec_gpu *x, enum pi_code rc, struct pi_err *
 
     if (aborts)
         *(volatile uint32_t *)x->m.abort.host = 1;
-    end =
-        await_end(x, aborts ? ABORT_SECONDS : END_SECONDS, &x->hangs, rc == PI_OK ? err : &ignored);
+    end = await_end(x, (aborts ? ABORT_FACTOR : END_FACTOR) * x->patience,
+                    rc == PI_OK ? err : &ignored);
     return rc != PI_OK ? rc : end;
 }
 
@@ -165,8 +161,8 @@ static enum pi_code fly(struct pi_exec_gpu *x, struct pi_err *err)
         pi_xg_in_flight(x, false);
     if (rc == PI_OK && atomic_load(&x->give_up))
         rc = pi_err_set(err, PI_E_DEVICE,
-                        "GPU %d and CPU: nothing moved for 3 s in step %u; gave up", x->index,
-                        x->epoch);
+                        "GPU %d and CPU: nothing moved for %.3g s in step %u; gave up", x->index,
+                        x->patience, x->epoch);
     x->gpu_wall += pi_xg_now() - begin;
     return rc;
 }

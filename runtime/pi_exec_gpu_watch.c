@@ -7,9 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define WATCHDOG_TICK_NS 100000000L
-#define WATCHDOG_TICKS \
-    30 /* 3 s of waiting for the same slot; an emulated GPU may need more than one */
+#define TICK_NS 100000000L
 
 static uint32_t progress_of(const struct pi_exec_gpu *x)
 {
@@ -20,6 +18,7 @@ static uint32_t progress_of(const struct pi_exec_gpu *x)
 static void *watch(void *arg)
 {
     struct pi_exec_gpu *x = arg;
+    const uint32_t most = 1 + (uint32_t)(x->patience * 1e9 / TICK_NS);
     uint32_t seen = 0, ticks = 0;
 
     (void)pthread_mutex_lock(&x->lock);
@@ -32,13 +31,13 @@ static void *watch(void *arg)
             continue;
         }
         (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += WATCHDOG_TICK_NS;
+        until.tv_nsec += TICK_NS;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         (void)pthread_cond_timedwait(&x->wake, &x->lock, &until);
         ticks = progress_of(x) == seen && x->in_flight && atomic_load(&x->waits) ? ticks + 1 : 0;
         seen = progress_of(x);
-        if (ticks >= WATCHDOG_TICKS) {
+        if (ticks >= most) {
             *(volatile uint32_t *)x->m.abort.host = 1;
             atomic_store(&x->give_up, true);
             ticks = 0;

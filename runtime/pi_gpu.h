@@ -38,6 +38,14 @@ struct pi_gpu_info {
 /* PI_E_NODEV when index is not below pi_gpu_count(). */
 enum pi_code pi_gpu_describe(int index, struct pi_gpu_info *out, struct pi_err *err) PI_MUST_CHECK;
 
+/* ---- a device that stopped ---- */
+
+/* For who waits for a device, with a limit, and has lost patience: what was launched may never end, and whatever waits for it (freeing memory does)
+ * would wait for ever. From then on every function here that can fail does, with PI_E_DEVICE, and what frees or destroys does nothing but forget: the
+ * process's end frees. Like a fault it holds for the whole process, and there is no way back. */
+void pi_gpu_give_up(void);
+bool pi_gpu_gave_up(void);
+
 /* Makes index the calling thread's device; every thread that calls what is below does so once. */
 enum pi_code pi_gpu_use(int index, struct pi_err *err) PI_MUST_CHECK;
 
@@ -123,8 +131,11 @@ struct pi_gpu_speed {
 enum pi_code pi_gpu_measure(int index, struct pi_gpu_speed *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Seconds of one hand-over and merge (design: 5.1): a graph of many hand-overs of 16 KB each way through mapped memory that one host thread
- * answers, minus the same graph without them. Takes a tenth of a second. PI_E_DEVICE where they do not work here, within four seconds. */
-enum pi_code pi_gpu_measure_handover(int index, double *seconds, struct pi_err *err) PI_MUST_CHECK;
+ * answers, minus the same graph without them. Takes a tenth of a second. patience: seconds without a hand-over after which a trial is given up; 0: 2.
+ * PI_E_UNSUPPORTED where hand-overs do not work here, PI_E_DEVICE on a fault, or where the device has stopped: then it is given up (pi_gpu_gave_up()),
+ * after at most four times the patience. */
+enum pi_code pi_gpu_measure_handover(int index, double patience, double *seconds,
+                                     struct pi_err *err) PI_MUST_CHECK;
 
 #ifdef __cplusplus
 }

@@ -61,8 +61,10 @@ enum pi_code pi_gpu_measure(int index, struct pi_gpu_speed *out, struct pi_err *
     return no_device(index, err);
 }
 
-enum pi_code pi_gpu_measure_handover(int index, double *seconds, struct pi_err *err)
+enum pi_code pi_gpu_measure_handover(int index, double patience, double *seconds,
+                                     struct pi_err *err)
 {
+    (void)patience;
     (void)seconds;
     return no_device(index, err);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define MAX_BATCH 32768u /* rows of a launch */
+#define PATIENCE  30.0   /* seconds for a piece of a layer, which takes a GPU some milliseconds */
 /* Defaults of the crossover; what streaming reaches of PCIe; how many tokens the row kernels compute in the time that reading takes. */
 #define PCIE          50e9
 #define CPU_BANDWIDTH 80e9
@@ -144,6 +145,7 @@ static enum pi_code check(const struct pi_dev_model *dm, const struct pi_model *
             PI_FAIL(err, PI_E_MISMATCH, "layer %u: the down projection is not stored by neuron", l);
     }
     o->pin_slots = o->pin_slots == 0 ? PI_PROMPT_PIN_SLOTS : o->pin_slots;
+    o->patience = o->patience > 0.0 ? o->patience : PATIENCE;
     o->dev_slots = o->dev_slots == 0 ? PI_PROMPT_DEV_SLOTS : o->dev_slots;
     if (o->pin_slots > PI_GP_MAX_SLOTS || o->dev_slots > PI_GP_MAX_SLOTS)
         PI_FAIL(err, PI_E_RANGE, "%u and %u slots for streaming, at most %u", o->pin_slots,
@@ -190,6 +192,7 @@ static enum pi_code create_gpu(struct pi_gpu_prompt *p, struct pi_err *err)
     PI_TRY(pi_gpu_blas_create(p->stream, &p->d.workspace, &p->blas, err));
     for (int i = 0; i < 2; i++)
         PI_TRY(pi_gpu_event_create(false, &p->out_done[i], err));
+    PI_TRY(pi_gp_marks_create(p, err));
     PI_TRY(pi_gp_stream_create(p, err));
     if (p->opt.fill == PI_PROMPT_FILL_DIRECT && p->size.slot_neurons > 0)
         PI_TRY(pi_gp_direct_create(p, err));
@@ -234,6 +237,7 @@ void pi_gpu_prompt_destroy(struct pi_gpu_prompt *p)
         return;
     pi_gp_direct_destroy(p);
     pi_gp_stream_destroy(p);
+    pi_gp_marks_destroy(p);
     for (int i = 0; i < 2; i++) {
         if (p->out_done[i] != NULL)
             pi_gpu_event_destroy(p->out_done[i]);
@@ -354,6 +358,7 @@ static enum pi_code ffn_both(struct pi_gpu_prompt *p, uint32_t layer, struct pi_
         PI_TRY(pi_gpu_copy_async(p->d.tmp, p->h.part, bytes, p->stream, err));
         pi_kp_add(p->d.residual, p->d.tmp, NULL, NULL, p->n_tok, p->shape->n_embd, p->stream);
         PI_TRY(pi_gpu_launched(err));
+        PI_TRY(pi_gp_mark(p, err));
     }
 out:
     return rc;
@@ -438,14 +443,14 @@ enum pi_code pi_gpu_prompt_run(struct pi_gpu_prompt *p, struct pi_state *s, stru
     for (uint32_t l = 0; l < p->dm->n_layer;)
         PI_TRY(run_layers(p, l, &l, err));
     PI_TRY(output(p, err));
-    PI_TRY(pi_gpu_stream_sync(p->stream, err));
+    PI_TRY(pi_gp_await_stream(p, p->stream, err));
     p->stats.chunks++;
     p->stats.tokens += p->n_tok;
     p->stats.seconds_total += now() - start;
 out:
     if (rc != PI_OK) { /* nothing may be on its way when the caller goes on */
-        (void)!pi_gpu_stream_sync(p->copy_stream, &ignored);
-        (void)!pi_gpu_stream_sync(p->stream, &ignored);
+        (void)!pi_gp_await_stream(p, p->copy_stream, &ignored);
+        (void)!pi_gp_await_stream(p, p->stream, &ignored);
     }
     s->residual = residual;
     s->normed = normed;

@@ -51,6 +51,7 @@ struct pi_gpu_prompt_options {
     uint32_t pin_slots;         /* 0: PI_PROMPT_PIN_SLOTS */
     uint32_t dev_slots;         /* 0: PI_PROMPT_DEV_SLOTS */
     uint64_t slot_bytes;        /* 0: PI_PROMPT_SLOT_BYTES */
+    double patience; /* seconds without any progress after which the device is given up; 0: 30 */
 };
 
 /* Tokens up to which the CPU is expected to be faster: row kernels read a weight once for a few tokens at the memory's speed, streaming reads it at
@@ -65,7 +66,8 @@ enum pi_code pi_gpu_prompt_create(const struct pi_dev_model *dm, struct pi_state
 void pi_gpu_prompt_destroy(struct pi_gpu_prompt *p); /* accepts NULL */
 
 /* The chunk that s holds (n_tok <= n_batch, token, pos, seq, want, logits, obs): keys and values into the caches, wanted logits to s->logits. Any
- * positions of any sequences, those of one sequence ascending. An error leaves caches undefined from the chunk's positions on. */
+ * positions of any sequences, those of one sequence ascending. An error leaves caches undefined from the chunk's positions on. PI_E_DEVICE on a fault, or
+ * where the device has stopped: then it is given up (pi_gpu_gave_up()). */
 enum pi_code pi_gpu_prompt_run(struct pi_gpu_prompt *p, struct pi_state *s,
                                struct pi_err *err) PI_MUST_CHECK;
 

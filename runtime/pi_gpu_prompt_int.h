@@ -8,10 +8,12 @@
 #include "runtime/pi_cold.h"
 #include "runtime/pi_gpu.h"
 #include "runtime/pi_gpu_prompt.h"
+#include "runtime/pi_patience.h"
 
 #include <stdatomic.h>
 
 #define PI_GP_MAX_SLOTS 16
+#define PI_GP_MARKS     16
 
 /* Device arrays, all inside one allocation; attention's and the pieces' share memory: a layer needs them one after the other. */
 struct pi_gp_dev {
@@ -65,6 +67,12 @@ struct pi_gp_ring {
     uint64_t bytes;
 };
 
+/* Events behind groups of launches of the compute stream, in turn. */
+struct pi_gp_marks {
+    void *event[PI_GP_MARKS];
+    uint32_t n, n_passed; /* recorded; of these, seen to be done */
+};
+
 struct pi_gpu_prompt {
     const struct pi_dev_model *dm;
     const struct pi_model *m;
@@ -80,6 +88,7 @@ struct pi_gpu_prompt {
     struct pi_gp_piece *pieces; /* (first_piece[n_layer]) */
     uint32_t *first_piece;      /* (n_layer + 1) */
     struct pi_gp_ring ring;
+    struct pi_gp_marks marks;
     void *out_done[2];            /* events: host out[i] is complete */
     struct pi_gp_direct *direct;  /* DIRECT, where it works; else NULL */
     struct pi_cold_scratch *cold; /* NULL: no layer has cold neurons */
@@ -112,6 +121,23 @@ static inline bool pi_gp_half(const struct pi_gpu_prompt *p, enum pi_type t)
 {
     return !p->opt.f32_gemm && (t == PI_TYPE_F16 || t == PI_TYPE_Q8_0 || t == PI_TYPE_Q4_0);
 }
+
+/* pi_gpu_prompt_wait.c: how this module waits for the device. All of it PI_E_DEVICE where nothing has moved for opt.patience; the device is given up
+ * then (pi_gpu_give_up()). */
+
+enum pi_code pi_gp_marks_create(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+void pi_gp_marks_destroy(struct pi_gpu_prompt *p);
+/* Behind some launches into p->stream. */
+enum pi_code pi_gp_mark(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gp_await_stream(struct pi_gpu_prompt *p, void *stream,
+                                struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gp_await_event(struct pi_gpu_prompt *p, void *event,
+                               struct pi_err *err) PI_MUST_CHECK;
+/* One look of somebody who waits for something else that the device does; *patience is theirs. */
+enum pi_code pi_gp_look(struct pi_gpu_prompt *p, struct pi_patience *patience,
+                        struct pi_err *err) PI_MUST_CHECK;
+/* After a look that led nowhere, the n-th in a row. */
+void pi_gp_relax(uint32_t *n);
 
 /* pi_gpu_prompt_layer.c: launches into p->stream alone, but for what an observer needs. */
 

@@ -118,7 +118,7 @@ enum pi_code pi_gp_to_host(struct pi_gpu_prompt *p, struct pi_err *err)
     if (p->on_host)
         return PI_OK;
     PI_TRY(pi_gpu_copy_async(p->h.residual, p->d.residual, residual_bytes(p), p->stream, err));
-    PI_TRY(pi_gpu_stream_sync(p->stream, err));
+    PI_TRY(pi_gp_await_stream(p, p->stream, err));
     p->on_host = true;
 out:
     return rc;
@@ -202,6 +202,7 @@ enum pi_code pi_gp_attention(struct pi_gpu_prompt *p, uint32_t layer, struct pi_
                    p->stream);
     PI_TRY(add_rows_product(p, &y->o, &attn, y->o_b, err));
     PI_TRY(pi_gpu_launched(err));
+    PI_TRY(pi_gp_mark(p, err));
 out:
     return rc;
 }
@@ -239,7 +240,7 @@ enum pi_code pi_gp_ffn_begin(struct pi_gpu_prompt *p, uint32_t layer, bool to_ho
             PI_TRY(
                 pi_gpu_copy_async(p->h.residual, p->d.residual, residual_bytes(p), p->stream, err));
         if (to_host || p->s->obs != NULL)
-            PI_TRY(pi_gpu_stream_sync(p->stream, err));
+            PI_TRY(pi_gp_await_stream(p, p->stream, err));
     } else { /* the CPU has normed it */
         PI_TRY(pi_gpu_copy_async(p->d.x32, p->h.normed, residual_bytes(p), p->stream, err));
         f.full = false;
@@ -263,7 +264,7 @@ static enum pi_code observe_piece(struct pi_gpu_prompt *p, const struct pi_gp_ff
     if (p->shape->gated)
         PI_TRY(pi_gpu_copy_async(p->h.out[0], p->d.gate, bytes, p->stream, err));
     PI_TRY(pi_gpu_copy_async(p->h.out[1], p->d.up, bytes, p->stream, err));
-    PI_TRY(pi_gpu_stream_sync(p->stream, err));
+    PI_TRY(pi_gp_await_stream(p, p->stream, err));
     for (uint32_t t = 0; t < p->n_tok; t++) {
         const float *h = p->h.out[0] + (size_t)t * ld, *prod = p->h.out[1] + (size_t)t * ld;
         const size_t to = (size_t)t * n_ff;
@@ -301,6 +302,7 @@ enum pi_code pi_gp_ffn_piece(struct pi_gpu_prompt *p, const struct pi_gp_ffn *f,
         PI_TRY(observe_piece(p, f, ld, err));
     PI_TRY(add_down(p, &f->down_t, f->first, f->n, &prod, ld, err));
     PI_TRY(pi_gpu_launched(err));
+    PI_TRY(pi_gp_mark(p, err));
 out:
     return rc;
 }
@@ -350,7 +352,7 @@ static enum pi_code take_logits(struct pi_gpu_prompt *p, int k, uint32_t first, 
     struct scatter j = {p->h.out[k], p->s->logits + first, n, p->shape->n_vocab};
     enum pi_code rc;
 
-    PI_TRY(pi_gpu_event_sync(p->out_done[k], err));
+    PI_TRY(pi_gp_await_event(p, p->out_done[k], err));
     pi_pool_for(p->pool, p->n_rows, 8, scatter_rows, &j);
 out:
     return rc;
@@ -388,6 +390,7 @@ enum pi_code pi_gp_output(struct pi_gpu_prompt *p, struct pi_err *err)
         PI_TRY(pi_gpu_copy_async(p->h.out[k], out, (size_t)p->n_rows * n * sizeof(float), p->stream,
                                  err));
         PI_TRY(pi_gpu_event_record(p->out_done[k], p->stream, err));
+        PI_TRY(pi_gp_mark(p, err));
     }
     while (done < w->n_rows) {
         const uint32_t n = w->n_rows - done < step ? w->n_rows - done : step;

@@ -11,18 +11,14 @@
 
 #include "common/pi_alloc.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-#define PART_NEURONS 16u  /* that a thread packs at a time */
-#define SPINS        2000 /* looks before a waiting thread sleeps between them */
-#define SLEEP_NS     20000L
+#define PART_NEURONS 16u         /* that a thread packs at a time */
 #define MAX_BOUNCE   (64u << 10) /* longest row that can go past the caches */
 #define BOUNCE_BYTES \
     (16u << 10) /* rows on their way there at a time: they stay in the first cache */
@@ -169,22 +165,6 @@ static void fill_part(const struct pi_gpu_prompt *p, const struct pi_gp_piece *g
 #endif
 }
 
-/* A look that led nowhere: the n-th in a row. */
-static void relax(uint32_t *n)
-{
-    const struct timespec t = {0, SLEEP_NS};
-
-    if (++*n > SPINS) {
-        (void)nanosleep(&t, NULL);
-        return;
-    }
-    if (*n % 64 == 0)
-        (void)sched_yield();
-#if defined(__x86_64__)
-    _mm_pause();
-#endif
-}
-
 /* Draws and fills one part; false: there is none left, or the run was stopped. */
 static bool fill_next(struct pi_gpu_prompt *p)
 {
@@ -198,7 +178,7 @@ static bool fill_next(struct pi_gpu_prompt *p)
     while (piece >= atomic_load_explicit(&r->freed, memory_order_acquire) + p->opt.pin_slots) {
         if (atomic_load_explicit(&r->stop, memory_order_relaxed))
             return false;
-        relax(&looks);
+        pi_gp_relax(&looks);
     }
     if (!pi_gp_is_direct(p, r->pieces[piece].layer))
         fill_part(p, &r->pieces[piece], k % r->parts, p->h.slots[slot]);
@@ -233,24 +213,32 @@ out:
     return rc;
 }
 
-/* Waits until a piece's slot is full; fills it itself where nobody else does. */
+/* Waits until a piece's slot is full; fills it itself where nobody else does. As long as the slot may be filled it is the CPU that takes its time, as where rows
+ * come from a disk; else the device's copy of what was in it is waited for. */
 static enum pi_code wait_full(struct run *u, uint32_t piece, struct pi_err *err)
 {
     struct pi_gpu_prompt *p = u->p;
     struct pi_gp_ring *r = &p->ring;
     atomic_uint *filled = &r->filled[piece % p->opt.pin_slots];
     const bool alone = pi_pool_size(p->pool) == 1;
+    struct pi_patience patience = pi_patience(p->opt.patience);
     uint32_t looks = 0;
     enum pi_code rc = PI_OK;
 
     while (atomic_load_explicit(filled, memory_order_acquire) < r->parts) {
+        const uint32_t freed = atomic_load_explicit(&r->freed, memory_order_relaxed);
+
         PI_TRY(free_slots(u, err));
+        if (piece >= freed + p->opt.pin_slots &&
+            freed == atomic_load_explicit(&r->freed, memory_order_relaxed))
+            PI_TRY(pi_gp_look(p, &patience, err));
+        else
+            pi_patience_renew(&patience);
         /* parts are drawn in order: nothing but this piece's are left to draw */
-        if (alone &&
-            piece < atomic_load_explicit(&r->freed, memory_order_relaxed) + p->opt.pin_slots)
+        if (alone && piece < freed + p->opt.pin_slots)
             (void)fill_next(p);
         else
-            relax(&looks);
+            pi_gp_relax(&looks);
     }
     atomic_store_explicit(filled, 0, memory_order_relaxed); /* before the slot is given back */
 out:
@@ -363,7 +351,7 @@ static enum pi_code finish(struct pi_gpu_prompt *p, struct pi_err *err)
     double seconds = 0.0;
     enum pi_code rc;
 
-    PI_TRY(pi_gpu_stream_sync(p->copy_stream, err));
+    PI_TRY(pi_gp_await_stream(p, p->copy_stream, err));
     PI_TRY(pi_gpu_event_seconds(p->ring.begin, p->ring.end, &seconds, err));
     p->stats.seconds_streaming += seconds;
     p->stats.bytes_streamed += p->ring.bytes;

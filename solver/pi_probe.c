@@ -41,14 +41,17 @@ static enum pi_code probe_gpu(int index, struct pi_hw_gpu *out, struct pi_err *e
     struct pi_gpu_info info;
     struct pi_gpu_speed speed;
     struct pi_gpu_context context;
-    struct pi_err ignored;
 
     PI_TRY(pi_gpu_context_measure(index, &context, err)); /* first: it makes the context */
     PI_TRY(pi_gpu_describe(index, &info, err));
     PI_TRY(pi_gpu_measure(index, &speed, err));
-    /* where hand-overs inside a graph do not work, the run launches and waits */
-    if (pi_gpu_measure_handover(index, &out->sync, &ignored) != PI_OK)
+    rc = pi_gpu_measure_handover(index, 0.0, &out->sync, err);
+    if (rc == PI_E_UNSUPPORTED) { /* then the run launches and waits */
         out->sync = speed.sync;
+        rc = PI_OK;
+    }
+    if (rc != PI_OK)
+        goto out;
     (void)snprintf(out->name, sizeof(out->name), "%.63s", info.name);
     out->memory = (double)info.memory_bytes;
     out->bandwidth = speed.bandwidth;

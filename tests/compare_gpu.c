@@ -130,6 +130,7 @@ static struct pi_engine *make_engine(struct subject *s, const struct way *w,
         .n_seq = 1,
         .kv_type = w->kv,
         .on_gpu = p->n_units > 1,
+        .gpu_patience = 60.0, /* where the GPU is emulated, on a busy machine */
         .gpu_handover = w->events ? PI_HANDOVER_EVENTS : PI_HANDOVER_AUTO,
         .f32_gemm = w->f32_gemm,
         .force_predicted = w->mode == PI_MODE_PREDICTED,

@@ -100,6 +100,8 @@ static inline struct pi_engine *engine(struct rig *r, const struct pi_engine_opt
 
     opts.n_ctx = opts.n_ctx == 0 ? 32 : opts.n_ctx;
     opts.n_seq = opts.n_seq == 0 ? 1 : opts.n_seq;
+    if (opts.gpu_patience <= 0.0) /* an emulated GPU is a thread of a machine that may be busy */
+        opts.gpu_patience = 60.0;
     opts.kv_type = opts.kv_type == PI_TYPE_F16 ? PI_TYPE_F16 : PI_TYPE_F32;
     PASSES(pi_engine_create(&r->m, opts.mode == PI_MODE_PREDICTED ? &r->pred : NULL,
                             opts.two_units || opts.on_gpu ? &r->place : NULL, r->pool, &opts, &e, &r->e),

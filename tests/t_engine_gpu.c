@@ -7,7 +7,7 @@
 
 #include "tests/engine_rig.h"
 
-#include <time.h>
+#include <unistd.h>
 
 /* Where attention of even and odd layers and the output are, and how many neurons are hot. */
 struct split {
@@ -316,25 +316,19 @@ static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode
 
 /* ---- faults ---- */
 
-static double seconds(void)
-{
-    struct timespec t;
+#define HANG 300 /* seconds after which the test ends as hung, on however busy a machine */
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* A CPU that does not answer: an error within seconds, and no step after it. */
+/* A CPU that does not answer: an error, no hang, and no step after it. */
 static void test_stall(bool events)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true,
-                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN,
+                                  .gpu_patience = 3.0};
     const struct split half = {1, 1, 1, 41, 41};
     struct rig r;
     struct pi_engine *e;
     float logits[64];
     struct pi_batch b = {.n_tok = 1, .token = tokens, .pos = positions};
-    double begin;
 
     rig_open(&r, &llama, 2);
     place(&r, &half);
@@ -342,10 +336,10 @@ static void test_stall(bool events)
     PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r.e), r.e);
     pi_exec_gpu_test_stall(pi_engine_gpu_exec(e));
     b.pos = positions + 1;
-    begin = seconds();
-    EQ(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r.e), PI_E_DEVICE);
-    OK(seconds() - begin < 8.0);
-    OK(strstr(r.e.msg, "gave up") != NULL);
+    (void)alarm(HANG);
+    FAILS(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r.e), PI_E_DEVICE, "gave up", r.e);
+    (void)alarm(0);
+    OK(!pi_gpu_gave_up()); /* the device has done what it was told */
     EQ(pi_engine_run(e, PI_PHASE_DECODE, &b, logits, &r.e), PI_E_DEVICE);
     pi_engine_destroy(e);
     rig_close(&r);
@@ -355,7 +349,8 @@ static void test_stall(bool events)
 static void test_slow(bool events)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .on_gpu = true,
-                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN};
+                                  .gpu_handover = events ? PI_HANDOVER_EVENTS : PI_HANDOVER_SPIN,
+                                  .gpu_patience = 5.0};
     const struct split half = {1, 1, 1, 41, 41};
     struct rig r;
     float logits[2][64];
@@ -367,7 +362,7 @@ static void test_slow(bool events)
         struct pi_engine *e = engine(&r, &o);
 
         if (k == 1)
-            pi_exec_gpu_test_slow(pi_engine_gpu_exec(e), 3.5);
+            pi_exec_gpu_test_slow(pi_engine_gpu_exec(e), 6.0);
         PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, logits[k], &r.e), r.e);
         pi_engine_destroy(e);
     }

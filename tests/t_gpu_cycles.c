@@ -119,6 +119,7 @@ static void cycles(enum pi_mode mode, int n)
                                         .n_seq = 1,
                                         .kv_type = PI_TYPE_F16,
                                         .on_gpu = true,
+                                        .gpu_patience = 60.0,
                                         .force_predicted = mode == PI_MODE_PREDICTED};
     struct held before = {0}, after = {0}; /* the least in either half of the cycles */
     struct rig r;
@@ -160,6 +161,10 @@ static void cycles(enum pi_mode mode, int n)
     rig_close(&r);
 }
 
+/* Of the emulated device alone. */
+int cudaEmuLiveAllocations(void) __attribute__((weak));
+int cudaEmuLiveObjects(void) __attribute__((weak));
+
 int main(void)
 {
     const char *wanted = getenv("PI_CYCLES");
@@ -179,5 +184,9 @@ int main(void)
     OK(n > WARM_UP);
     cycles(PI_MODE_EXACT, n / 2 > WARM_UP ? n / 2 : n);
     cycles(PI_MODE_PREDICTED, n / 2 > WARM_UP ? n / 2 : n);
+    if (cudaEmuLiveAllocations != NULL && cudaEmuLiveObjects != NULL) {
+        EQ(cudaEmuLiveAllocations(), 0);
+        EQ(cudaEmuLiveObjects(), 0);
+    }
     return DONE();
 }

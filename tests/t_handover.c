@@ -17,13 +17,11 @@ static void nap(double seconds)
     (void)nanosleep(&t, NULL);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+/* Of the emulated device alone. */
+void cudaEmuReload(void) __attribute__((weak));
+int cudaEmuLiveAllocations(void) __attribute__((weak));
+int cudaEmuLiveObjects(void) __attribute__((weak));
+unsigned long cudaEmuKernelsRun(void) __attribute__((weak));
 
 /* ---- sums without a wait ---- */
 
@@ -189,6 +187,7 @@ struct talk {
     uint64_t *d_waited;
     uint32_t n_steps;
     double delay; /* of an answer, every 100th step */
+    unsigned long n_kernels; /* that had run before the first step, where the device is emulated */
     size_t n_wrong;
     pthread_t thread;
 };
@@ -266,6 +265,15 @@ static void expect_merge(struct talk *t, uint32_t step)
     }
 }
 
+/* Until the step's second kernel, the merge, has begun, where that can be known: a busy machine may take its time before that. */
+static void await_merge(const struct talk *t, uint32_t step)
+{
+    if (cudaEmuKernelsRun == NULL)
+        return;
+    for (int i = 0; i < 10000 && cudaEmuKernelsRun() < t->n_kernels + 2 * (unsigned long)step; i++)
+        nap(0.001);
+}
+
 /* Reads what came, answers, and knows what the next step must bring. */
 static void *answer(void *ctx)
 {
@@ -275,8 +283,10 @@ static void *answer(void *ctx)
         while (atomic_load_explicit(word(t, SLOT_OUT), memory_order_acquire) != s)
             nap(0.0);
         check_out(t);
-        if (t->delay > 0.0 && s % 100 == 1)
+        if (t->delay > 0.0 && s % 100 == 1) {
+            await_merge(t, s);
             nap(t->delay);
+        }
         for (size_t i = 0; i < t->n; i++)
             t->back[i] = cold_value(s, i);
         expect_merge(t, s);
@@ -317,6 +327,7 @@ static void run_steps(struct talk *t, bool captured)
         launch_step(t);
         RIG_DO(pi_gpu_capture_end(t->rig.stream, &graph, &rig_err_));
     }
+    t->n_kernels = cudaEmuKernelsRun != NULL ? cudaEmuKernelsRun() : 0;
     (void)pthread_create(&t->thread, NULL, answer, t);
     for (uint32_t s = 1; s <= t->n_steps; s++) {
         *step = s;
@@ -348,7 +359,8 @@ static void test_talk(uint32_t n_tok, uint32_t n_embd, uint32_t n_steps, double 
            (double)waited * 1e-6);
     EQ(t.n_wrong, 0);
     OK(memcmp(got, t.expect, t.n * sizeof(*got)) == 0);
-    OK((double)waited * 1e-9 >= 0.9 * delay * ((n_steps + 99) / 100));
+    /* half of it: the merge may lose the CPU before it looks at the clock, but not every time */
+    OK((double)waited * 1e-9 >= 0.5 * delay * ((n_steps + 99) / 100));
     free(got);
     talk_close(&t);
 }
@@ -367,13 +379,11 @@ static void test_abort(bool receive)
 {
     struct talk t;
     pthread_t raiser;
-    double begin;
     const struct pi_k_step step = {.step = 1, .n_tok = 1};
 
     talk_open(&t, 2, 256);
     rig_put(t.d_step, &step, sizeof(step));
     (void)pthread_create(&raiser, NULL, raise_abort, &t);
-    begin = now();
     for (int i = 0; i < 2; i++) {
         const struct pi_k_wait w = talk_wait(&t);
         float *map = (float *)t.map.dev + PAYLOAD;
@@ -384,10 +394,8 @@ static void test_abort(bool receive)
             pi_k_merge(t.d_residual, NULL, t.d_parts, N_PARTS, map, &w, t.d_step, NULL, t.n_tok,
                        t.n_embd, t.rig.stream);
         rig_wait(&t.rig);
-        if (i == 0)
-            OK(now() - begin > 0.04);
+        EQ(atomic_load(word(&t, ABORT)), 1); /* it waited for that */
     }
-    OK(now() - begin < 30.0);
     (void)pthread_join(raiser, NULL);
     talk_close(&t);
 }
@@ -428,32 +436,45 @@ static void test_receive_waits(void)
 
 /* ---- what a hand-over takes ---- */
 
+#define PATIENCE 60.0 /* seconds without any hand-over: a machine may be busy */
+
 static void test_measure(void)
 {
     double seconds = -1.0;
     struct pi_err e = {0};
 
-    PASSES(pi_gpu_measure_handover(0, &seconds, &e), e);
+    PASSES(pi_gpu_measure_handover(0, PATIENCE, &seconds, &e), e);
     printf("# a hand-over takes %.1f us\n", 1e6 * seconds);
-    OK(seconds >= 0.0 && seconds < 0.1);
+    OK(seconds >= 0.0 && seconds < PATIENCE);
 }
 
-/* Of the emulated device alone. */
-void cudaEmuReload(void) __attribute__((weak));
+static void test_nothing_left(void)
+{
+    if (cudaEmuLiveAllocations == NULL || cudaEmuLiveObjects == NULL)
+        return;
+    EQ(cudaEmuLiveAllocations(), 0);
+    EQ(cudaEmuLiveObjects(), 0);
+}
 
-/* A kernel that never ends is an error after a while, not a wait for ever. Nothing can be done with the device after it. */
+/* A kernel that never ends is an error after a while, not a wait for ever. Nothing can be done with the device after it, and everything says so at
+ * once. */
 static void test_measure_stopped(void)
 {
-    double seconds = -1.0, begin = now();
+    double seconds = -1.0;
     struct pi_err e = {0};
+    struct pi_dev_buf buf = {0};
+    bool done;
 
     if (cudaEmuReload == NULL)
         return;
     (void)setenv("PI_EMU_STOP", "70", 1);
     cudaEmuReload();
-    FAILS(pi_gpu_measure_handover(0, &seconds, &e), PI_E_DEVICE, "hand-overs", e);
-    OK(now() - begin < 60.0); /* of a machine that may be busy */
+    OK(!pi_gpu_gave_up());
+    FAILS(pi_gpu_measure_handover(0, 1.0, &seconds, &e), PI_E_DEVICE, "hand-overs", e);
     OK(seconds == -1.0);
+    OK(pi_gpu_gave_up());
+    FAILS(pi_gpu_alloc(0, 16, &buf, &e), PI_E_DEVICE, "given up", e);
+    FAILS(pi_gpu_stream_query(NULL, &done, &e), PI_E_DEVICE, "given up", e);
 }
 
 int main(void)
@@ -476,10 +497,11 @@ int main(void)
     test_talk(1, 128, 1000, 0.005, false); /* one block: it is the one that is timed */
     test_talk(1, 256, 1000, 0.0, true);
     test_talk(4, 130, 100, 0.0, true);
-    test_talk(1, 100, 100, 0.01, true);
+    test_talk(1, 100, 400, 0.01, true);
     test_abort(false);
     test_abort(true);
     test_measure();
+    test_nothing_left();
     test_measure_stopped();
     return DONE();
 }

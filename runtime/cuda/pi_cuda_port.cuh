@@ -160,10 +160,17 @@ static __device__ __forceinline__ void pi_prefetch_l2(const void *p, uint32_t by
 
 #endif /* PI_CUDA_EMU */
 
-/* The first failure is recorded with the call's own text; for functions with a label "out" and a local rc. */
+/* pi_gpu.h */
+extern "C" void pi_gpu_give_up(void);
+extern "C" bool pi_gpu_gave_up(void);
+
+/* The first failure is recorded with the call's own text; for functions with a label "out" and a local rc. A device that was given up is not called. */
 #define PI_CUDA_TRY(err, call)                                                               \
     do {                                                                                     \
-        cudaError_t cuda_rc_ = (call);                                                       \
+        cudaError_t cuda_rc_;                                                                \
+        if (pi_gpu_gave_up())                                                                \
+            PI_FAIL((err), PI_E_DEVICE, "%s: the GPU was given up: it had stopped", #call);  \
+        cuda_rc_ = (call);                                                                   \
         if (cuda_rc_ != cudaSuccess) {                                                       \
             (void)cudaGetLastError();                                                        \
             PI_FAIL((err), cuda_rc_ == cudaErrorMemoryAllocation ? PI_E_NOMEM : PI_E_DEVICE, \

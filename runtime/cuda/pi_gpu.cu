@@ -8,6 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
+static uint32_t gave_up; /* of the process, as the context is and a fault would be */
+
+extern "C" void pi_gpu_give_up(void)
+{
+    __atomic_store_n(&gave_up, 1u, __ATOMIC_RELEASE);
+}
+
+extern "C" bool pi_gpu_gave_up(void)
+{
+    return __atomic_load_n(&gave_up, __ATOMIC_ACQUIRE) != 0;
+}
+
 extern "C" int pi_gpu_count(void)
 {
     int n = 0;
@@ -67,13 +79,15 @@ extern "C" enum pi_code pi_gpu_alloc(int index, size_t bytes, struct pi_dev_buf 
     buf->bytes = bytes;
     p = NULL;
 out:
-    (void)cudaFree(p);
+    if (p != NULL && !pi_gpu_gave_up())
+        (void)cudaFree(p);
     return rc;
 }
 
 extern "C" void pi_gpu_free(struct pi_dev_buf *b)
 {
-    (void)cudaFree(b->ptr);
+    if (b->ptr != NULL && !pi_gpu_gave_up())
+        (void)cudaFree(b->ptr);
     memset(b, 0, sizeof(*b));
 }
 

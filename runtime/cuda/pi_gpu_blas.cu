@@ -12,7 +12,10 @@
 
 #define CUBLAS_TRY(err, call)                                                                 \
     do {                                                                                      \
-        cublasStatus_t blas_rc_ = (call);                                                     \
+        cublasStatus_t blas_rc_;                                                              \
+        if (pi_gpu_gave_up())                                                                 \
+            PI_FAIL((err), PI_E_DEVICE, "%s: the GPU was given up: it had stopped", #call);   \
+        blas_rc_ = (call);                                                                    \
         if (blas_rc_ != CUBLAS_STATUS_SUCCESS)                                                \
             PI_FAIL((err), blas_rc_ == CUBLAS_STATUS_ALLOC_FAILED ? PI_E_NOMEM : PI_E_DEVICE, \
                     "%s: %s", #call, cublasGetStatusString(blas_rc_));                        \
@@ -33,14 +36,14 @@ extern "C" enum pi_code pi_gpu_blas_create(void *stream, const struct pi_dev_buf
     *out = h;
     h = NULL;
 out:
-    if (h != NULL)
+    if (h != NULL && !pi_gpu_gave_up())
         (void)cublasDestroy(h);
     return rc;
 }
 
 extern "C" void pi_gpu_blas_destroy(void *blas)
 {
-    if (blas != NULL)
+    if (blas != NULL && !pi_gpu_gave_up())
         (void)cublasDestroy((cublasHandle_t)blas);
 }
 

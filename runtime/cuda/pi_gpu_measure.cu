@@ -5,6 +5,7 @@
 
 #include "runtime/cuda/pi_cuda_port.cuh"
 #include "runtime/cuda/pi_kernels.h"
+#include "runtime/pi_patience.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -138,6 +139,8 @@ out:
 
 static void meter_close(struct meter *m)
 {
+    if (pi_gpu_gave_up())
+        return;
     if (m->begin != NULL)
         (void)cudaEventDestroy(m->begin);
     if (m->end != NULL)
@@ -170,7 +173,8 @@ out:
 #define MIN_RUNS    3 /* of a graph: 128 hand-overs at the least */
 #define MAX_RUNS    21
 #define ENOUGH      0.05 /* seconds of runs of a graph */
-#define PATIENCE    2.0  /* seconds for a step, and for an end after it was given up */
+#define PATIENCE    2.0  /* seconds without a hand-over, where the caller does not say */
+#define END_FACTOR  3    /* times that: for an end after a step was given up */
 #define SPINS       4096 /* of the thread that answers before it lets others run */
 
 /* Graphs of hand-overs with a host thread that answers. In each step the residual starts at 0 and gets 1 from the host every
@@ -188,8 +192,9 @@ struct talk {
     bool has_thread;
     uint32_t epoch; /* of the last step launched; written by the caller's thread */
     uint32_t stop;  /* the same */
-    uint32_t n_wrong;
-    bool stuck; /* something may still run: nothing can be freed */
+    uint32_t n_wrong, n_answers;
+    int index;
+    double patience;
 };
 
 static double now(void)
@@ -235,6 +240,7 @@ static void *answer(void *ctx)
             if (came[0] != (float)i || came[N_FLOATS - 1] != (float)i)
                 __atomic_store_n(&t->n_wrong, 1u, __ATOMIC_RELAXED);
             __atomic_store_n((uint32_t *)host_at(t, slot_of(t, i, 1)), epoch, __ATOMIC_RELEASE);
+            (void)__atomic_add_fetch(&t->n_answers, 1u, __ATOMIC_RELAXED);
         }
     }
 }
@@ -312,8 +318,6 @@ static void talk_close(struct talk *t)
     __atomic_store_n(&t->stop, 1u, __ATOMIC_RELAXED);
     if (t->has_thread)
         (void)pthread_join(t->thread, NULL);
-    if (t->stuck) /* a device that does not even give up: freeing would wait for it, for ever */
-        return;
     pi_gpu_graph_destroy(t->with);
     pi_gpu_graph_destroy(t->without);
     pi_gpu_event_destroy(t->begin);
@@ -323,14 +327,21 @@ static void talk_close(struct talk *t)
     pi_gpu_unpin(&t->map);
 }
 
-/* Until the event is reached, PATIENCE at most: *done says whether it was. */
-static enum pi_code await_event(void *event, bool *done, struct pi_err *err)
+/* Until the event is reached, or for so many seconds nothing was answered: *done says whether it was. */
+static enum pi_code await_event(struct talk *t, void *event, double seconds, bool *done,
+                                struct pi_err *err)
 {
-    const double begin = now();
+    struct pi_patience patience = pi_patience(seconds);
+    uint32_t seen = 0;
     enum pi_code rc = PI_OK;
 
     *done = false;
-    while (!*done && now() - begin < PATIENCE) {
+    while (!*done && !pi_patience_ends(&patience)) {
+        const uint32_t n = __atomic_load_n(&t->n_answers, __ATOMIC_RELAXED);
+
+        if (n != seen)
+            pi_patience_renew(&patience);
+        seen = n;
         PI_TRY(pi_gpu_event_query(event, done, err));
         (void)sched_yield();
     }
@@ -338,7 +349,25 @@ out:
     return rc;
 }
 
-/* One step. What does not end in time is given up, and what does not end then is left behind. */
+/* A step that does not end: it is told to. A device that does not even do that has stopped. */
+static enum pi_code give_up(struct talk *t, struct pi_err *err)
+{
+    bool done = false;
+    enum pi_code rc = PI_OK;
+
+    __atomic_store_n((uint32_t *)host_at(t, t->abort), 1u, __ATOMIC_RELEASE);
+    PI_TRY(await_event(t, t->end, END_FACTOR * t->patience, &done, err));
+    if (done)
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "GPU %d: hand-overs with the CPU do not work here: no answer within %.2g s",
+                t->index, t->patience);
+    pi_gpu_give_up();
+    PI_FAIL(err, PI_E_DEVICE, "GPU %d stopped in the trial of hand-overs: nothing moved for %.2g s",
+            t->index, (1 + END_FACTOR) * t->patience);
+out:
+    return rc;
+}
+
 static enum pi_code run_step(struct talk *t, void *graph, double *seconds, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -349,18 +378,10 @@ static enum pi_code run_step(struct talk *t, void *graph, double *seconds, struc
     ((struct pi_k_step *)host_at(t, t->steps))->step = t->epoch;
     PI_TRY(pi_gpu_event_record(t->begin, t->stream, err));
     PI_TRY(pi_gpu_graph_launch(graph, t->stream, err));
-    t->stuck = true;
     PI_TRY(pi_gpu_event_record(t->end, t->stream, err));
-    PI_TRY(await_event(t->end, &done, err));
-    if (!done) {
-        __atomic_store_n((uint32_t *)host_at(t, t->abort), 1u, __ATOMIC_RELEASE);
-        PI_TRY(await_event(t->end, &done, err));
-        t->stuck = !done;
-        PI_FAIL(err, PI_E_DEVICE,
-                "hand-overs between GPU and CPU do not work here: no answer within %.2f s",
-                PATIENCE);
-    }
-    t->stuck = false;
+    PI_TRY(await_event(t, t->end, t->patience, &done, err));
+    if (!done)
+        PI_TRY(give_up(t, err));
     PI_TRY(pi_gpu_event_seconds(t->begin, t->end, seconds, err));
 out:
     return rc;
@@ -397,22 +418,26 @@ static enum pi_code check_sums(const struct talk *t, struct pi_err *err)
     PI_TRY(pi_gpu_download(sums, &t->dev, 0, sizeof(sums), err));
     for (uint32_t i = 0; i < N_FLOATS; i++) {
         if (sums[i] != (float)N_HANDOVERS)
-            PI_FAIL(err, PI_E_DEVICE,
+            PI_FAIL(err, PI_E_UNSUPPORTED,
                     "hand-overs between GPU and CPU lose data here: sum %u is %g, should be %u", i,
                     (double)sums[i], N_HANDOVERS);
     }
     if (__atomic_load_n(&t->n_wrong, __ATOMIC_RELAXED) != 0)
-        PI_FAIL(err, PI_E_DEVICE,
+        PI_FAIL(err, PI_E_UNSUPPORTED,
                 "hand-overs between GPU and CPU lose data here: the CPU saw an old sum");
 out:
     return rc;
 }
 
-extern "C" enum pi_code pi_gpu_measure_handover(int index, double *seconds, struct pi_err *err)
+extern "C" enum pi_code pi_gpu_measure_handover(int index, double patience, double *seconds,
+                                                struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct talk t = {};
     double with = 0.0, without = 0.0;
+
+    t.index = index;
+    t.patience = patience > 0.0 ? patience : PATIENCE;
 
     PI_TRY(pi_gpu_use(index, err));
     PI_TRY(talk_open(index, &t, err));

@@ -66,6 +66,6 @@ out:
 
 extern "C" void pi_gpu_unregister(const void *ptr, size_t bytes)
 {
-    if (ptr != NULL)
+    if (ptr != NULL && !pi_gpu_gave_up())
         (void)cudaHostUnregister((void *)pages_of(ptr, bytes).begin);
 }

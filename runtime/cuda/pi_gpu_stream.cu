@@ -34,14 +34,14 @@ extern "C" enum pi_code pi_gpu_pin(int index, size_t bytes, struct pi_pinned *pi
     *pin = p;
     p.host = NULL;
 out:
-    if (p.host != NULL)
+    if (p.host != NULL && !pi_gpu_gave_up())
         (void)cudaFreeHost(p.host);
     return rc;
 }
 
 extern "C" void pi_gpu_unpin(struct pi_pinned *p)
 {
-    if (p->host != NULL)
+    if (p->host != NULL && !pi_gpu_gave_up())
         (void)cudaFreeHost(p->host);
     memset(p, 0, sizeof(*p));
 }
@@ -63,7 +63,7 @@ out:
 
 extern "C" void pi_gpu_stream_destroy(void *stream)
 {
-    if (stream != NULL)
+    if (stream != NULL && !pi_gpu_gave_up())
         (void)cudaStreamDestroy((cudaStream_t)stream);
 }
 
@@ -79,6 +79,8 @@ out:
 /* "Not ready" is an answer; anything else that is not success is an error with its own text. */
 static enum pi_code query_answer(cudaError_t e, const char *what, bool *done, struct pi_err *err)
 {
+    if (pi_gpu_gave_up())
+        return pi_err_set(err, PI_E_DEVICE, "%s: the GPU was given up: it had stopped", what);
     *done = e == cudaSuccess;
     if (e == cudaSuccess || e == cudaErrorNotReady)
         return PI_OK;
@@ -126,7 +128,7 @@ out:
 
 extern "C" void pi_gpu_event_destroy(void *event)
 {
-    if (event != NULL)
+    if (event != NULL && !pi_gpu_gave_up())
         (void)cudaEventDestroy((cudaEvent_t)event);
 }
 
@@ -197,9 +199,9 @@ extern "C" enum pi_code pi_gpu_capture_end(void *stream, void **graph_out, struc
     *graph_out = x;
     x = NULL;
 out:
-    if (x != NULL)
+    if (x != NULL && !pi_gpu_gave_up())
         (void)cudaGraphExecDestroy(x);
-    if (g != NULL)
+    if (g != NULL && !pi_gpu_gave_up())
         (void)cudaGraphDestroy(g);
     return rc;
 }
@@ -215,6 +217,6 @@ out:
 
 extern "C" void pi_gpu_graph_destroy(void *graph)
 {
-    if (graph != NULL)
+    if (graph != NULL && !pi_gpu_gave_up())
         (void)cudaGraphExecDestroy((cudaGraphExec_t)graph);
 }

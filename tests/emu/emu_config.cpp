@@ -104,9 +104,10 @@ static void read_failures(void)
     }
 }
 
+/* What a device that has stopped holds nobody can free. */
 static void list_leaks(void)
 {
-    if (emu_conf()->leaks && cudaEmuLiveAllocations() + cudaEmuLiveObjects() > 0) {
+    if (!emu_has_stopped() && emu_conf()->leaks && cudaEmuLiveAllocations() + cudaEmuLiveObjects() > 0) {
         fprintf(stderr, "emu: %d allocations and %d other objects were never freed\n%s", cudaEmuLiveAllocations(),
                 cudaEmuLiveObjects(), emu_memory_text(NULL).c_str());
         fflush(stdout);
@@ -123,6 +124,7 @@ static void read_config(void)
     conf.threads = env_order("PI_EMU_THREADS", &conf.threads_seed);
     conf.fault_at = env_number("PI_EMU_FAULT", 0);
     conf.stop_at = env_number("PI_EMU_STOP", 0);
+    conf.slow_ms = env_number("PI_EMU_SLOW", 0);
     conf.watchdog_s = (double)env_number("PI_EMU_WATCHDOG", 60);
     conf.strict = env_number("PI_EMU_STRICT", 0) > 0;
     conf.pdl = env_number("PI_EMU_PDL", 0) > 0;

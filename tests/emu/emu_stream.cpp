@@ -13,6 +13,7 @@ static std::condition_variable &news = *new std::condition_variable; /* an opera
 static struct CUstream_st *legacy;
 static std::atomic<int> n_objects;
 static std::atomic<unsigned long> n_kernels;
+static std::atomic<bool> stopped;
 
 typedef std::unique_lock<std::mutex> hold_lock;
 
@@ -40,14 +41,23 @@ extern "C" void emu_kernels_reset(void)
     n_kernels = 0;
 }
 
+bool emu_has_stopped(void)
+{
+    return stopped;
+}
+
 bool emu_kernel_may_run(void)
 {
     const unsigned long n = ++n_kernels;
     const struct emu_config *c = emu_conf();
 
-    if (n == c->stop_at)
+    if (n == c->stop_at) {
+        stopped = true;
         for (;;)
             (void)pause();
+    }
+    if (c->slow_ms > 0)
+        (void)usleep((useconds_t)(1000 * c->slow_ms));
     if (n == c->fault_at)
         emu_set_sticky(cudaErrorIllegalAddress);
     return emu_sticky() == cudaSuccess;
