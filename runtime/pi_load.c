@@ -53,14 +53,16 @@ out:
 
 /* What stands between this model and predicted mode, and the command for it. */
 static void say_missing(const struct pi_run_options *o, const struct pi_run_log *log,
-                        const struct pi_loaded *l, bool has_profile)
+                        const struct pi_loaded *l)
 {
     const char *act = pi_activation_name(l->model.shape.act);
 
+    if (o->mode_given && o->mode == PI_MODE_DENSE)
+        return;
     if (!pi_activation_has_zeros(l->model.shape.act))
         pi_run_notice(
             log, "sparsity is off: the activation %s is never exactly zero; running dense", act);
-    else if (!l->has_pred && !o->mode_given && has_profile)
+    else if (!l->has_pred && !o->mode_given && l->has_profile)
         pi_run_notice(log, "no predictor: running %s; make one with: pi-train-predictor %s",
                       pi_mode_name(l->mode), o->model);
     else if (!l->has_pred && !o->mode_given)
@@ -71,30 +73,27 @@ static void say_missing(const struct pi_run_options *o, const struct pi_run_log 
 }
 
 /* The mode of decode steps; loads the predictor where that needs one. */
-static enum pi_code decide_mode(const struct pi_run_options *o, const struct pi_run_log *log,
-                                struct pi_loaded *l, struct pi_err *err)
+static enum pi_code decide_mode(const struct pi_run_options *o, struct pi_loaded *l,
+                                struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const bool zeros = pi_activation_has_zeros(l->model.shape.act);
-    bool has_profile = false;
 
-    PI_TRY(check_profile(o, l, &has_profile, err));
+    PI_TRY(check_profile(o, l, &l->has_profile, err));
     if (!o->mode_given || o->mode == PI_MODE_PREDICTED)
         PI_TRY(load_predictor(o, l, err));
     if (o->mode_given && o->mode == PI_MODE_PREDICTED && !l->has_pred) {
         rc = pi_err_set(
             err, PI_E_MISMATCH,
             "--mode predicted needs a predictor; make one with: %s%s%spi-train-predictor %s",
-            has_profile ? "" : "pi-profile ", has_profile ? "" : o->model,
-            has_profile ? "" : " --data FILE, then ", o->model);
+            l->has_profile ? "" : "pi-profile ", l->has_profile ? "" : o->model,
+            l->has_profile ? "" : " --data FILE, then ", o->model);
         goto out;
     }
     l->mode = !zeros          ? PI_MODE_DENSE
               : o->mode_given ? (enum pi_mode)o->mode
               : l->has_pred   ? PI_MODE_PREDICTED
                               : PI_MODE_EXACT;
-    if (!o->mode_given || o->mode != PI_MODE_DENSE)
-        say_missing(o, log, l, has_profile);
 out:
     return rc;
 }
@@ -138,7 +137,7 @@ enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_l
     PI_TRY(pi_model_open(o->model, &mo, &out->model, err));
     PI_TRY(pi_tokenizer_create(&out->model.file, &out->tok, err));
     PI_TRY(pi_load_device(o, log, out, err));
-    PI_TRY(decide_mode(o, log, out, err));
+    PI_TRY(decide_mode(o, out, err));
     PI_TRY(decide_context(o, log, out, err));
 out:
     return rc;
@@ -242,6 +241,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         eo.two_units = eo.on_gpu = eo.force_predicted = false;
         PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
     }
+    say_missing(o, log, l);
     describe(o, log, l);
 out:
     return rc;

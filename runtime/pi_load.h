@@ -18,6 +18,7 @@ struct pi_loaded {
     struct pi_placement
         place; /* with has_place; no larger than --vram-budget and the device's room once there is an engine */
     bool has_pred, has_place;
+    bool has_profile;  /* one lies beside the model */
     enum pi_mode mode; /* of decode steps */
     bool two_units;
     int gpu;      /* that place's GPU units run on; -1: none */
@@ -28,14 +29,15 @@ struct pi_loaded {
     struct pi_engine *dense; /* the second engine of --verify */
 };
 
-/* Opens model, tokenizer and artifacts. Says once what is missing and which command makes it, and why a mode or device is not what was hoped for.
+/* Opens model, tokenizer and artifacts. Says why a device is not what was hoped for.
  * PI_E_MISMATCH when an artifact is of another model or version, or too small for -c, --kv or --vram-budget, or when --mode or --device
  * need one that is not there: with the command to run. PI_E_NODEV when a GPU was asked for that is not there. */
 enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_log *log,
                            struct pi_loaded *out, struct pi_err *err) PI_MUST_CHECK;
 
 /* Pool, engine, and the dense engine (on the CPU) when o->verify is set. PI_E_INFEASIBLE, naming a budget that works, where the placement does not fit
- * --vram-budget or what is free on the GPU; PI_E_MISMATCH with the command where a model without placement does not fit whole. */
+ * --vram-budget or what is free on the GPU; PI_E_MISMATCH with the command where a model without placement does not fit whole. Says once, when nothing
+ * can go wrong any more, what is missing beside the model and which command makes it: an error is to be the only line. */
 enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,
                             struct pi_loaded *l, struct pi_err *err) PI_MUST_CHECK;
 

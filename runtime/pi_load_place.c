@@ -3,6 +3,7 @@
 
 #include "runtime/pi_load_int.h"
 
+#include "common/pi_estimate.h"
 #include "common/pi_file.h"
 #include "runtime/pi_gpu.h"
 #include "runtime/pi_place_fit.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define DEFAULT_BATCH 512u
+#define MIN_BATCH     8u /* tokens of a prompt chunk that pi-place does not go below */
 
 /* ---- which placement, which device ---- */
 
@@ -150,6 +152,35 @@ static void force_predicted(struct pi_placement *p, const struct pi_predictor *p
             p->layers[i].mode_cpu = p->layers[i].mode_gpu = PI_MODE_PREDICTED;
 }
 
+/* Where the budget does not even hold context and buffers: the smallest with which a part of the model could be placed. */
+static enum pi_code check_least(const struct pi_run_options *o, const struct pi_loaded *l,
+                                const struct pi_predictor *pred, enum pi_type kv,
+                                uint64_t context_bytes, uint64_t budget, struct pi_err *err)
+{
+    const struct pi_run_size run = {.n_ctx = l->n_ctx,
+                                    .n_seq = o->n_parallel,
+                                    .n_batch = l->n_ctx < MIN_BATCH ? l->n_ctx : MIN_BATCH,
+                                    .kv_type = kv};
+    struct pi_model_bytes b = {0};
+    struct pi_gpu_budget base;
+    char least[32], have[32];
+    enum pi_code rc;
+
+    PI_TRY(pi_estimate_model(&l->model.file, &l->model.shape, pred, &run, &b, err));
+    PI_TRY(pi_estimate_gpu_base(&b, context_bytes, true, &base, err));
+    pi_format_bytes(base.total, least, sizeof(least));
+    pi_format_bytes(budget, have, sizeof(have));
+    if (base.total > budget)
+        PI_FAIL(
+            err, PI_E_INFEASIBLE,
+            "%s %s does not even hold the GPU's context and buffers of %u positions: the smallest that works is %s, with a placement: pi-place %s -c %u --vram-budget %s",
+            o->vram_given ? "--vram-budget" : "a GPU with a usable", have, (unsigned)l->n_ctx,
+            least, o->model, (unsigned)l->n_ctx, least);
+out:
+    pi_model_bytes_free(&b);
+    return rc;
+}
+
 /* No placement, but a GPU was asked for: everything goes there, or nothing runs. */
 static enum pi_code place_all(const struct pi_run_options *o, const struct pi_run_log *log,
                               struct pi_loaded *l, const struct pi_predictor *pred, enum pi_type kv,
@@ -170,11 +201,13 @@ static enum pi_code place_all(const struct pi_run_options *o, const struct pi_ru
     PI_TRY(pi_place_need(&l->place, &l->model, pred, l->n_ctx, kv, &bytes, err));
     pi_format_bytes(((bytes + room->context_bytes) >> 20 << 20) + (1 << 20), need, sizeof(need));
     pi_format_bytes(budget, have, sizeof(have));
-    if (budget < room->context_bytes || bytes > budget - room->context_bytes)
+    if (budget < room->context_bytes || bytes > budget - room->context_bytes) {
+        PI_TRY(check_least(o, l, pred, kv, room->context_bytes, budget, err));
         PI_FAIL(
             err, PI_E_MISMATCH,
             "--device %s without a placement: all of the model needs %s of GPU memory, %s %s; place a part of it with: pi-place %s --vram-budget %s",
             o->device.text, need, tight ? "the budget is" : "usable are", have, o->model, have);
+    }
     l->place.budget = budget;
     pi_run_notice(log, "no placement: all of the model runs on GPU %d (%s)", l->gpu, room->name);
 out:
@@ -203,14 +236,12 @@ out:
 }
 
 /* A smaller budget keeps a shorter prefix of each hot set; what a run leaves over is filled, but not beyond what is free. room: NULL without a GPU. */
-static enum pi_code fit(const struct pi_run_options *o, const struct pi_run_log *log,
-                        struct pi_loaded *l, const struct pi_predictor *pred, enum pi_type kv,
+static enum pi_code fit(const struct pi_run_options *o, struct pi_loaded *l,
+                        const struct pi_predictor *pred, enum pi_type kv,
                         const struct pi_device_room *room, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const uint64_t before = count_hot(&l->place);
-    uint64_t budget = o->vram_given ? o->vram_budget : l->place.budget, bytes, after;
-    char text[32];
+    uint64_t budget = o->vram_given ? o->vram_budget : l->place.budget, bytes;
 
     if (room != NULL) {
         PI_TRY(pi_place_need(&l->place, &l->model, pred, l->n_ctx, kv, &bytes, err));
@@ -219,7 +250,19 @@ static enum pi_code fit(const struct pi_run_options *o, const struct pi_run_log 
     }
     PI_TRY(pi_place_fit(&l->place, &l->model, pred, budget, room != NULL ? room->context_bytes : 0,
                         l->n_ctx, kv, err));
-    after = count_hot(&l->place);
+    if (room != NULL)
+        PI_TRY(check_room(l, pred, kv, room, err));
+out:
+    return rc;
+}
+
+/* What fitting has made of so many hot neurons. */
+static void say_fit(const struct pi_run_options *o, const struct pi_run_log *log,
+                    const struct pi_loaded *l, uint64_t before)
+{
+    const uint64_t after = count_hot(&l->place);
+    char text[32];
+
     pi_format_bytes(l->place.budget, text, sizeof(text));
     if (after < before)
         pi_run_notice(log, "the hot sets were cut from %llu to %llu neurons to fit %s %s",
@@ -228,8 +271,6 @@ static enum pi_code fit(const struct pi_run_options *o, const struct pi_run_log 
     else if (after > before && log->common.verbose)
         pi_run_notice(log, "the hot sets grew from %llu to %llu neurons to fill %s",
                       (unsigned long long)before, (unsigned long long)after, text);
-out:
-    return rc;
 }
 
 /* --verbose: what is on the GPU. */
@@ -261,23 +302,25 @@ enum pi_code pi_load_fit(const struct pi_run_options *o, const struct pi_run_log
 {
     enum pi_code rc = PI_OK;
     struct pi_device_room room = {0};
+    const uint64_t before = l->has_place ? count_hot(&l->place) : 0;
 
     if (!l->has_place && !l->all_gpu)
         return PI_OK;
     if (o->verify && pred != NULL && l->has_place)
         force_predicted(&l->place, pred);
-    if (l->gpu < 0)
-        return o->vram_given ? fit(o, log, l, pred, kv, NULL, err) : PI_OK;
-    PI_TRY(pi_device_look(l->gpu, &room, err));
-    if (l->has_place) /* what it was made for may be more than what is run */
+    if (l->gpu < 0 && !o->vram_given)
+        return PI_OK;
+    if (l->gpu >= 0)
+        PI_TRY(pi_device_look(l->gpu, &room, err));
+    if (l->gpu >= 0 && l->has_place) /* what it was made for may be more than what is run */
         l->place.n_seq = o->n_parallel;
     if (l->all_gpu) {
         PI_TRY(place_all(o, log, l, pred, kv, &room, err));
     } else {
-        PI_TRY(fit(o, log, l, pred, kv, &room, err));
-        PI_TRY(check_room(l, pred, kv, &room, err));
+        PI_TRY(fit(o, l, pred, kv, l->gpu >= 0 ? &room : NULL, err));
+        say_fit(o, log, l, before);
     }
-    if (log->common.verbose)
+    if (l->gpu >= 0 && log->common.verbose)
         PI_TRY(describe(log, l, pred, kv, &room, err));
 out:
     return rc;

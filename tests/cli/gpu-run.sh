@@ -35,11 +35,13 @@ said 'no placement: all of the model runs on GPU 0 \(' 'runs there'
 same 'and gives the same text'
 works 'a GPU by number' "$run" --verbose -m "$m" --device gpu:0 $ask
 said 'GPU 0 .*: 960 of 960 neurons, attention of 3 of 3 layers, output there' 'it is described'
-fails 5 'all of the model needs [0-9]+M of GPU memory, usable are 12[678]M; .*: pi-place .*llama-relu.gguf --vram-budget 12[678]M' \
-    'no placement, too small a GPU' env PI_EMU_MEMORY=129M "$run" -q -m "$m" --device gpu $ask
-fails 5 'all of the model needs [0-9]+M of GPU memory, the budget is 129M; .*: pi-place .* --vram-budget 129M' \
-    'no placement, too small a budget' "$run" -q -m "$m" --device gpu --vram-budget 129M $ask
+fails 5 'all of the model needs [0-9]+M of GPU memory, usable are 13[234]M; .*: pi-place .*llama-relu.gguf --vram-budget 13[234]M' \
+    'no placement, too small a GPU' env PI_EMU_MEMORY=135M "$run" -q -m "$m" --device gpu $ask
+fails 5 'all of the model needs [0-9]+M of GPU memory, the budget is 133M; .*: pi-place .* --vram-budget 133M' \
+    'no placement, too small a budget' "$run" -m "$m" --device gpu --vram-budget 133M $ask
 need=$(sed -n 's/.* needs \([0-9]*M\) of GPU memory.*/\1/p' "$tmp/err")
+fails 6 '--vram-budget 1K does not even hold .*: the smallest that works is [0-9]+K, .*: pi-place .*llama-relu.gguf -c 256 --vram-budget [0-9]+K' \
+    'no placement, too small a budget for anything' "$run" -m "$m" --device gpu --vram-budget 1K $ask
 works "no placement, the budget it names ($need)" "$run" -q -m "$m" --device gpu --vram-budget "$need" $ask
 same 'gives the same text'
 works 'a budget of nothing on a GPU' "$run" --verbose -m "$m" --device gpu --vram-budget 0G $ask
@@ -72,7 +74,8 @@ little="-c 64 $ask"
 pi-run -q -m "$tmp/q.gguf" --device cpu $little >"$tmp/text8" 2>/dev/null
 fails 5 '--vram-budget 5G is more than the 137M the placement was made for; run: pi-place .* --vram-budget 5G' 'more than was placed' \
     "$run" -q -m "$tmp/q.gguf" --vram-budget 5G $little
-fails 6 '--vram-budget 16M: .* need [0-9]+K' 'less than the context' "$run" -q -m "$tmp/q.gguf" --vram-budget 16M $little
+fails 6 '--vram-budget 1K: .* need [0-9]+K' 'next to nothing' "$run" -m "$tmp/q.gguf" --vram-budget 1K $little
+fails 6 '--vram-budget 16M: .* need [0-9]+K' 'less than the context' "$run" -m "$tmp/q.gguf" --vram-budget 16M $little
 least=$(sed -n 's/.* need \([0-9]*\)K.*/\1/p' "$tmp/err")
 works "the smallest budget that it names (${least}K)" "$run" --verbose -m "$tmp/q.gguf" --vram-budget "${least}K" $little
 said 'hot sets were cut from 480 to [0-9] neurons to fit --vram-budget' 'leaves hardly a neuron there'
