@@ -160,11 +160,13 @@ static enum pi_code read_gpu(const struct reader *r, const yaml_node_t *node, ui
         {"pcie", NUMBER, &gpu->pcie, 1, 1e15, false},
         {"sync", NUMBER, &gpu->sync, 0, 1, false},
         {"context_bytes", NUMBER, &gpu->context_bytes, 0, 1e15, false},
+        {"kernel", NUMBER, &gpu->kernel, 0, 1, true},
         {.key = NULL},
     };
     char what[32];
 
     (void)snprintf(gpu->name, sizeof(gpu->name), "GPU %u", index);
+    gpu->kernel = PI_HW_KERNEL;
     (void)snprintf(what, sizeof(what), "gpus[%u]", index);
     return read_mapping(r, what, node, fields);
 }
@@ -335,7 +337,7 @@ static const char *quoted(const char *s, char *out)
 enum pi_code pi_hardware_save(const char *path, const struct pi_hardware *hw, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    char text[1024], name[132], d[5][32];
+    char text[1024], name[132], d[6][32];
     struct pi_out *o = NULL;
     int n;
 
@@ -351,9 +353,10 @@ enum pi_code pi_hardware_save(const char *path, const struct pi_hardware *hw, st
 
         n = snprintf(
             text, sizeof(text),
-            "  - name: %s\n    memory: %s\n    bandwidth: %s\n    pcie: %s\n    sync: %s\n    context_bytes: %s\n",
+            "  - name: %s\n    memory: %s\n    bandwidth: %s\n    pcie: %s\n    sync: %s\n    context_bytes: %s\n    kernel: %s\n",
             quoted(g->name, name), digits(g->memory, d[0]), digits(g->bandwidth, d[1]),
-            digits(g->pcie, d[2]), digits(g->sync, d[3]), digits(g->context_bytes, d[4]));
+            digits(g->pcie, d[2]), digits(g->sync, d[3]), digits(g->context_bytes, d[4]),
+            digits(g->kernel, d[5]));
         PI_TRY(pi_out_write(o, text, (size_t)n, err));
     }
     rc = pi_out_commit(o, err);

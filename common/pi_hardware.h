@@ -3,9 +3,9 @@
  *
  *   pi_hardware: 1
  *   cpu:  {name: ..., threads: 16, bandwidth: 98e9}
- *   gpus: [{name: ..., memory: 24e9, bandwidth: 1e12, pcie: 25e9, sync: 10e-6, context_bytes: 500e6}]
+ *   gpus: [{name: ..., memory: 24e9, bandwidth: 1e12, pcie: 25e9, sync: 10e-6, context_bytes: 500e6, kernel: 5.5e-6}]
  *
- * Bytes, bytes per second, seconds. Unknown keys are refused by name and line; "gpus" may be absent or empty.
+ * Bytes, bytes per second, seconds. Unknown keys are refused by name and line; "gpus" may be absent or empty, "kernel" too.
  */
 #ifndef PI_HARDWARE_H
 #define PI_HARDWARE_H
@@ -15,6 +15,10 @@
 #include <stdint.h>
 
 #define PI_MAX_GPUS 16
+
+/* What "kernel" is where it is not given. Fits the measured decode steps of a 7B F16 model on an H200, dense and predicted, with half to all of it in VRAM, within 6 %
+ * (docs/benchmarks.md; nine kernels a layer, together with the share of the bandwidth that solver/pi_cost.c grants them). */
+#define PI_HW_KERNEL 5.5e-6
 
 struct pi_hw_cpu {
     char name[64];
@@ -29,6 +33,8 @@ struct pi_hw_gpu {
     double pcie;          /* pinned, host to device, bytes/s */
     double sync;          /* one hand-over and merge, seconds (T_sync) */
     double context_bytes; /* what a process takes before any allocation: context, kernels, cuBLAS */
+    double
+        kernel; /* seconds that a kernel of a step takes beside the bytes it reads: what starts and ends unevenly, one after the other */
 };
 
 struct pi_hardware {

@@ -8,12 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the model of pi_cost.h takes for granted, for an engine on a machine like that of facts/peers-measured.md (one H200, 16 cores). */
+/* What the model of pi_cost.h takes for granted, fitted to steps of a 7B F16 model on one H200 and 15 threads of 16 cores (bench/results/h200-7b-f16.json): eight
+ * placements, dense and predicted, from a quarter to all of it in VRAM, within 6 % of what was measured. */
 
-/* Share of the measured read bandwidth that matrix-vector kernels reach: 0.56 by the plain ones of the bare prototype, 0.54 by llama.cpp. */
-#define GPU_EFFICIENCY 0.75
-/* Seconds of a kernel beside what it reads, inside a graph: 1 us for empty ones (4 us a layer of four), more for what starts and ends unevenly. */
-#define GPU_KERNEL 2e-6
+/* Share of the measured read bandwidth that matrix-vector kernels reach between their start and their end, which cost hw.kernel each. */
+#define GPU_EFFICIENCY 0.9
 /* Kernels of a layer: QKV, attention, its output, norm, merge; the predictor's two; those of the neurons by mode. */
 #define KERNELS_ATTN    5
 #define KERNELS_PREDICT 2
@@ -22,8 +21,8 @@ static const int kernels_ffn[] = {
 /* Launching a step, waiting for it (9.2 us measured), its inputs and the sampler. */
 #define GPU_STEP 20e-6
 
-/* Share of the gather bandwidth that the CPU's products reach: 0.65 in the prototype (63 of 98 GB/s), conversion and barriers included. */
-#define CPU_EFFICIENCY 0.8
+/* Share of the gather bandwidth that the CPU's products reach: 0.92 to 0.98. */
+#define CPU_EFFICIENCY 0.92
 /* A barrier of all threads; and how many: attention with its norms; the predictor; the neurons. */
 #define CPU_BARRIER      1.5e-6
 #define BARRIERS_ATTN    4
@@ -232,7 +231,7 @@ static void rate_units(struct pi_cost *c, const struct pi_hw_cpu *cpu, const str
     }
     c->head_cpu =
         cpu_seconds(cpu, b->output_type, (double)b->output + (double)b->output_norm) + CPU_BARRIER;
-    c->head_gpu = (double)b->dev_output / speed + GPU_KERNEL;
+    c->head_gpu = (double)b->dev_output / speed + c->kernel;
 }
 
 enum pi_code pi_cost_create(const struct pi_model_bytes *bytes, const struct pi_shape *shape,
@@ -249,6 +248,7 @@ enum pi_code pi_cost_create(const struct pi_model_bytes *bytes, const struct pi_
     c.sampled = prof != NULL && prof->n_samples >= 2;
     c.gpu = gpu != NULL;
     c.sync = gpu != NULL ? gpu->sync : 0.0;
+    c.kernel = gpu != NULL ? gpu->kernel : 0.0;
     if (prof != NULL && (prof->n_layer != c.n_layer || prof->n_ff != c.n_ff))
         PI_FAIL(err, PI_E_MISMATCH, "profile of %u layers of %u neurons, the model has %u of %u",
                 prof->n_layer, prof->n_ff, c.n_layer, c.n_ff);
@@ -326,9 +326,9 @@ struct split {
     bool has_hot, has_cold;
 };
 
-static double gpu_predict(const struct pi_cost_layer *l, double n)
+static double gpu_predict(const struct pi_cost *c, const struct pi_cost_layer *l, double n)
 {
-    return KERNELS_PREDICT * GPU_KERNEL + l->gpu.fc1 + n * l->gpu.fc2;
+    return KERNELS_PREDICT * c->kernel + l->gpu.fc1 + n * l->gpu.fc2;
 }
 
 static double cpu_predict(const struct pi_cost_layer *l, double n)
@@ -347,13 +347,13 @@ static struct split split_of(const struct pi_cost *c, uint32_t layer,
     const bool cold_predicted = s.has_cold && p->mode_cpu == PI_MODE_PREDICTED;
 
     if (s.has_hot)
-        s.hot = kernels_ffn[p->mode_gpu] * GPU_KERNEL;
+        s.hot = kernels_ffn[p->mode_gpu] * c->kernel;
     if (s.has_cold)
         s.cold = BARRIERS_FFN * CPU_BARRIER;
     if (gpu_attn && cold_predicted) /* its own neurons by the same two kernels */
-        s.before = gpu_predict(l, (double)n_cold + (hot_predicted ? (double)p->n_hot : 0.0));
+        s.before = gpu_predict(c, l, (double)n_cold + (hot_predicted ? (double)p->n_hot : 0.0));
     else if (hot_predicted)
-        s.hot += gpu_predict(l, (double)p->n_hot);
+        s.hot += gpu_predict(c, l, (double)p->n_hot);
     if (!gpu_attn && cold_predicted)
         s.cold += cpu_predict(l, (double)n_cold);
     if (gpu_attn)
@@ -401,8 +401,7 @@ double pi_cost_attn(const struct pi_cost *c, uint32_t layer, bool gpu)
 {
     const struct pi_cost_layer *l = &c->layers[layer];
 
-    return gpu ? KERNELS_ATTN * GPU_KERNEL + l->gpu.attn
-               : BARRIERS_ATTN * CPU_BARRIER + l->cpu.attn;
+    return gpu ? KERNELS_ATTN * c->kernel + l->gpu.attn : BARRIERS_ATTN * CPU_BARRIER + l->cpu.attn;
 }
 
 double pi_cost_ffn(const struct pi_cost *c, enum pi_draw_set set, uint32_t layer,

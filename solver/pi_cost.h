@@ -62,10 +62,10 @@ struct pi_cost_layer {
 struct pi_cost {
     const struct pi_model_bytes *bytes; /* borrowed */
     uint32_t n_layer, n_ff, n_cuts;     /* cuts: 0, 64, 128, ..., n_ff */
-    enum pi_mode plain; /* without predictor: exact where the activation has zeros, else dense */
-    bool sampled;       /* draws are sampled tokens, not mean rates */
-    bool gpu;           /* there is one */
-    double sync;
+    enum pi_mode plain;  /* without predictor: exact where the activation has zeros, else dense */
+    bool sampled;        /* draws are sampled tokens, not mean rates */
+    bool gpu;            /* there is one */
+    double sync, kernel; /* seconds: see struct pi_hw_gpu */
     double head_cpu, head_gpu;    /* seconds of the output head */
     struct pi_cost_layer *layers; /* (n_layer); owned */
 };

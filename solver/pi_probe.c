@@ -57,6 +57,7 @@ static enum pi_code probe_gpu(int index, struct pi_hw_gpu *out, struct pi_err *e
     out->bandwidth = speed.bandwidth;
     out->pcie = speed.pcie;
     out->context_bytes = (double)context.bytes;
+    out->kernel = PI_HW_KERNEL;
 out:
     return rc;
 }

@@ -11,6 +11,10 @@ pi_unit_tests += tests/t_plan
 tests_t_plan_SOURCES = tests/t_plan.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
 tests_t_plan_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
 
+pi_unit_tests += tests/t_cost
+tests_t_cost_SOURCES = tests/t_cost.c tests/tap.h
+tests_t_cost_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
+
 pi_cli_tests += tests/cli/place.sh
 
 pi_unit_tests += tests/t_estimate

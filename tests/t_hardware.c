@@ -37,6 +37,8 @@ static void test_good(void)
     STREQ(hw.cpu.name, "a \"b\" \\");
     EQ(hw.n_gpus, 2);
     NEAR(hw.gpus[1].sync, 10e-6, 0.0);
+    NEAR(hw.gpus[1].kernel, PI_HW_KERNEL, 0.0);
+    hw.gpus[0].kernel = 3e-6;
     hw.gpus[1].pcie = 1e10 / 3.0;
     PASSES(pi_hardware_save(g_path, &hw, &e), e);
     PASSES(pi_hardware_load(g_path, &back, &e), e);

@@ -125,7 +125,7 @@ static void make_world(struct world *w)
     /* slow enough that what is small beside a real model's bytes is small beside this one's */
     w->hw.cpu = (struct pi_hw_cpu){"cpu", 4, 1e7};
     w->hw.n_gpus = 1;
-    w->hw.gpus[0] = (struct pi_hw_gpu){"gpu", 1e9, 20e7, 1e7, 0.6e-4, 5000};
+    w->hw.gpus[0] = (struct pi_hw_gpu){"gpu", 1e9, 20e7, 1e7, 0.6e-4, 5000, 1e-5};
     w->run = (struct pi_run_size){64, 1, 8, PI_TYPE_F16};
 }
 
