@@ -10,6 +10,7 @@
 #include "common/pi_err.h"
 #include "common/pi_pool.h"
 #include "common/pi_predictor.h"
+#include "runtime/cpu/pi_cpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,11 +28,13 @@ struct pi_blas_scratch {
 
 void pi_blas_scratch_free(struct pi_blas_scratch *s); /* accepts NULL */
 
-/* What several matrices are multiplied by: x (n_tok, n_cols) with stride ldx floats. */
+/* What several matrices are multiplied by: x (n_tok, n_cols) with stride ldx floats. q8 (n_tok, n_cols / 32) or NULL: what matrices of types with
+ * dot_rows_q8 are multiplied by in place of x. */
 struct pi_blas_in {
     const float *x;
     size_t ldx;
     uint32_t n_tok, n_cols;
+    const struct pi_q8 *q8;
 };
 
 /* out[t][r] = sum_k x[t][k] * w[r][k] (+ bias[r]), t < n_tok, r < w->n_rows, stride ldo floats. bias may be NULL. */
@@ -44,8 +47,8 @@ struct pi_blas_out {
 
 #define PI_BLAS_MAX_OUTS 4
 
-/* Multiplies in by n_outs matrices (at most PI_BLAS_MAX_OUTS). Each result has the bits of dot_f32 (pi_cpu.h) on the row converted to F32. PI_E_NOMEM for
- * the scratch; PI_E_UNSUPPORTED for a weight type without kernels. */
+/* Multiplies in by n_outs matrices (at most PI_BLAS_MAX_OUTS). Each result has the bits of dot_f32 (pi_cpu.h) on the row converted to F32, or with
+ * quantised activations those of dot_rows_q8. PI_E_NOMEM for the scratch; PI_E_UNSUPPORTED for a weight type without kernels. */
 enum pi_code pi_blas_products(struct pi_pool *pool, struct pi_blas_scratch *scratch,
                               const struct pi_blas_in *in, const struct pi_blas_out *outs,
                               uint32_t n_outs, struct pi_err *err) PI_MUST_CHECK;

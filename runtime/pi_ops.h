@@ -164,10 +164,6 @@ void pi_ops_quantise(const struct pi_state *s, const struct pi_mat *w, const flo
  * so if other matrices of the group, or others, read it too. */
 void pi_ops_quantise_group(const struct pi_state *s, const struct pi_mat *const *mats, int n_mats,
                            bool others, float *x, uint32_t n_tok, struct pi_q8 *out);
-/* out (n_tok, w->n_rows) = x W^T + bias, x (n_tok, w->n_cols / 32), with the bits of dot_rows_q8; bias may be NULL. Runs the pool. */
-void pi_ops_product_q8(const struct pi_state *s, const struct pi_mat *w, const struct pi_q8 *x,
-                       uint32_t n_tok, const float *bias, float *out);
-
 /* out[t][i] = row begin + i of w . x[t], or row ids[begin + i]; bias (w->n_rows) may be NULL. x (n_tok, w->n_cols); out (n_tok, ...) with
  * ldo floats from token to token. Several tokens share the rows while they are in the cache. */
 void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,

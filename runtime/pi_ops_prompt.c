@@ -83,20 +83,12 @@ static void quantise(struct pi_state *s, const struct pi_mat *w, const float *x,
         for_tokens(s, quantise_range, &j);
 }
 
-/* pi_blas_products() of in, or for matrices that take it quantised, of s->q8. */
-static enum pi_code products(struct pi_state *s, const struct pi_blas_in *in,
+/* Products of in, and of s->q8 where matrices take it. */
+static enum pi_code products(struct pi_state *s, struct pi_blas_in *in,
                              const struct pi_blas_out *outs, uint32_t n_outs, struct pi_err *err)
 {
-    struct pi_blas_out plain[PI_BLAS_MAX_OUTS];
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < n_outs; i++) {
-        if (pi_ops_takes_q8(s, outs[i].w))
-            pi_ops_product_q8(s, outs[i].w, s->q8, in->n_tok, outs[i].bias, outs[i].out);
-        else
-            plain[n++] = outs[i];
-    }
-    return n > 0 ? pi_blas_products(s->pool, &s->blas, in, plain, n, err) : PI_OK;
+    in->q8 = s->act == PI_ACT_TYPE_Q8 ? s->q8 : NULL;
+    return pi_blas_products(s->pool, &s->blas, in, outs, n_outs, err);
 }
 
 static enum pi_code solo_attn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok,
@@ -163,7 +155,7 @@ static enum pi_code solo_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
     uint32_t d = s->m->shape.n_embd;
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
-    const struct pi_blas_in in = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
+    struct pi_blas_in in = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
     const struct pi_blas_out outs[] = {{&w->q, w->q_b, s->q, w->q.n_rows},
                                        {&w->k, w->k_b, s->k, w->k.n_rows},
                                        {&w->v, w->v_b, s->v, w->v.n_rows}};
@@ -214,7 +206,7 @@ static enum pi_code solo_attn_out(void *ctx, const struct pi_op *op, uint32_t n_
 {
     struct pi_state *s = ctx;
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
-    const struct pi_blas_in in = {
+    struct pi_blas_in in = {
         .x = s->attn, .ldx = w->o.n_cols, .n_tok = n_tok, .n_cols = w->o.n_cols};
     const struct pi_blas_out out = {&w->o, w->o_b, s->tmp, s->m->shape.n_embd};
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
@@ -272,9 +264,8 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     const struct pi_layer_weights *w = &s->m->layers[op->layer];
     struct job j = {.s = s, .layer = op->layer, .n_tok = n_tok};
     uint32_t d = sh->n_embd;
-    const struct pi_blas_in normed = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
-    const struct pi_blas_in prod = {
-        .x = s->prod, .ldx = sh->n_ff, .n_tok = n_tok, .n_cols = sh->n_ff};
+    struct pi_blas_in normed = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
+    struct pi_blas_in prod = {.x = s->prod, .ldx = sh->n_ff, .n_tok = n_tok, .n_cols = sh->n_ff};
     const struct pi_blas_out gated[] = {{&w->gate, NULL, s->h, sh->n_ff},
                                         {&w->up, NULL, s->prod, sh->n_ff}};
     const struct pi_blas_out plain = {&w->up, w->up_b, s->h, sh->n_ff};

@@ -103,6 +103,70 @@ static void test_matmul(enum pi_type type, uint32_t n_rows, uint32_t n_cols, uin
     free(out[1]);
 }
 
+/* Quantised activations: the bits of dot_rows_q8, with matrices of several types side by side. */
+static void test_q8(const enum pi_type *types, uint32_t n_types, uint32_t n_rows, uint32_t n_cols,
+                    uint32_t n_tok)
+{
+    const struct pi_cpu *cpu = NULL;
+    const size_t n_blocks = n_cols / PI_Q8_BLOCK;
+    float *w = make((size_t)n_rows * n_cols, 1), *x = make((size_t)n_tok * n_cols, 2),
+          *bias = make(n_rows, 3), *out[PI_BLAS_MAX_OUTS], dot;
+    struct pi_q8 *q8 = pi_calloc_array(n_tok * n_blocks, sizeof(*q8), &e);
+    struct pi_mat m[PI_BLAS_MAX_OUTS];
+    struct pi_blas_out outs[PI_BLAS_MAX_OUTS];
+    struct pi_blas_in in = {.ldx = n_cols, .n_tok = n_tok, .n_cols = n_cols, .q8 = q8};
+    struct pi_blas_scratch scratch = {0};
+    struct pi_pool *pool = NULL;
+
+    PASSES(pi_cpu_select(&cpu, &e), e);
+    PASSES(pi_pool_create(2, &pool, &e), e);
+    if (q8 == NULL)
+        exit(1);
+    x[5] = 1e30f; /* a block that is mostly 0, one that is not a number */
+    x[(n_tok - 1) * (size_t)n_cols] = NAN;
+    cpu->quantise_q8(x, q8, n_tok * n_cols);
+    for (uint32_t i = 0; i < n_types; i++) {
+        uint64_t row_bytes = 0;
+        char *data;
+
+        OK(pi_type_row_bytes(types[i], n_cols, &row_bytes));
+        data = pi_calloc_array(n_rows, row_bytes, &e);
+        out[i] = make((size_t)n_tok * n_rows, 4);
+        if (data == NULL)
+            exit(1);
+        for (uint32_t r = 0; r < n_rows; r++)
+            cpu->type[types[i]]->from_f32(w + (size_t)r * n_cols, data + r * row_bytes, n_cols);
+        m[i] = (struct pi_mat){types[i], n_rows, n_cols, row_bytes, data};
+        outs[i] = (struct pi_blas_out){&m[i], i == 0 ? bias : NULL, out[i], n_rows};
+    }
+    PASSES(pi_blas_products(pool, &scratch, &in, outs, n_types, &e), e);
+    for (uint32_t i = 0; i < n_types; i++) {
+        int n = 0;
+
+        for (uint32_t t = 0; t < n_tok; t++) {
+            for (uint32_t r = 0; r < n_rows; r++) {
+                cpu->type[types[i]]->dot_rows_q8(pi_mat_row(&m[i], r), 0, 1, q8 + t * n_blocks,
+                                                 n_cols, &dot);
+                dot += i == 0 ? bias[r] : 0.0f;
+                if (isnan(dot) != 0 && isnan(out[i][(size_t)t * n_rows + r]) != 0)
+                    continue;
+                n += dot != out[i][(size_t)t * n_rows + r];
+            }
+        }
+        printf("# %s, %u rows of %u, %u tokens\n", pi_type_name(types[i]), n_rows, n_cols, n_tok);
+        EQ(n, 0);
+        OK(isnan(out[i][(size_t)(n_tok - 1) * n_rows]) != 0);
+        free(out[i]);
+        free((void *)(uintptr_t)m[i].data);
+    }
+    pi_blas_scratch_free(&scratch);
+    pi_pool_destroy(pool);
+    free(q8);
+    free(bias);
+    free(w);
+    free(x);
+}
+
 static void test_gemm(bool ta, bool tb, size_t m, size_t n, size_t k, float alpha, float beta)
 {
     size_t lda = (ta ? m : k) + 1, ldb = (tb ? k : n) + 2, ldc = n + 3;
@@ -175,6 +239,8 @@ int main(void)
 {
     static const enum pi_type types[] = {PI_TYPE_F32,  PI_TYPE_F16,  PI_TYPE_BF16,
                                          PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1};
+    static const enum pi_type q8_types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
+                                            PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
 
     test_no_memory();
     PASSES(pi_blas_init(&e), e);
@@ -194,6 +260,12 @@ int main(void)
         test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
         test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
     }
+    for (size_t i = 0; i < sizeof(q8_types) / sizeof(q8_types[0]); i++) {
+        test_q8(&q8_types[i], 1, 131, 1280, 40);
+        test_q8(&q8_types[i], 1, 5, 256, 9);
+        test_q8(&q8_types[i], 1, 33, 512, 3);
+    }
+    test_q8(q8_types, 4, 70, 256, 301);
     test_refusals();
     return DONE();
 }

@@ -21,6 +21,16 @@
 #define PI_GEMM_MAX_CHAINS 32
 #define PI_GEMM_MAX_TILE   (32 * 12) /* floats of the largest tile of results */
 
+/* Weights of one type with quantised activations. A panel is a record for each block of 32 elements. */
+struct pi_gemm_q8 {
+    uint32_t w_bytes, x_bytes; /* of a record */
+    /* n rows, stride bytes apart, n at most q8_rows; n tokens, ldx blocks apart, n at most q8_toks */
+    void (*pack_w)(const void *rows, size_t stride, uint32_t n, uint32_t n_blocks, void *panel);
+    void (*pack_x)(const struct pi_q8 *x, size_t ldx, uint32_t n, uint32_t n_blocks, void *panel);
+    /* out (q8_toks, q8_rows) += n_blocks blocks, one after the other */
+    void (*multiply)(uint32_t n_blocks, const void *w, const void *x, float *out);
+};
+
 /* Kernels of one ISA. A tile of results is (toks, rows), dense; panels and tiles of weights lie on 64-byte boundaries. */
 struct pi_gemm {
     uint32_t rows, toks; /* of a panel */
@@ -31,6 +41,8 @@ struct pi_gemm {
                 uint32_t n_add);
     /* out += w[k] x[k], k < n, one after the other */
     void (*axpy)(uint32_t n, const float *w, const float *x, float *out);
+    uint32_t q8_rows, q8_toks;                  /* of a panel for quantised activations */
+    const struct pi_gemm_q8 *q8[PI_TYPE_COUNT]; /* NULL: none */
 };
 
 /* Elements of a chain in rows of n_cols elements. */

@@ -88,7 +88,13 @@ static TARGET void gemm_axpy(uint32_t n, const float *w, const float *x, float *
 
 _Static_assert(GEMM_TILE <= PI_GEMM_MAX_TILE && 2 * W <= PI_GEMM_MAX_CHAINS, "buffers");
 
-static const struct pi_gemm gemm_kernels = {
-    .rows = GEMM_ROWS, .toks = GEMM_TOKS, .chains = 2 * W, .dot = gemm_dot, .axpy = gemm_axpy};
+#if defined(__x86_64__)
+#include "runtime/cpu/pi_gemm_simd_q8.h"
+#else
+#define Q8G_TABLE .q8_rows = 0
+#endif
+
+static const struct pi_gemm gemm_kernels = {Q8G_TABLE,       .rows = GEMM_ROWS, .toks = GEMM_TOKS,
+                                            .chains = 2 * W, .dot = gemm_dot,   .axpy = gemm_axpy};
 
 #endif
