@@ -15,6 +15,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_gemm.c runtime/cpu/pi_gemm.h runtime/cpu/pi_gemm_simd.h runtime/cpu/pi_gemm_simd_q8.h \
 	runtime/pi_blas.c runtime/pi_blas_products.c runtime/pi_blas.h \
 	runtime/pi_batcher.c runtime/pi_batcher.h \
+	runtime/pi_chat.c runtime/pi_chat.h \
 	runtime/pi_cold.c runtime/pi_cold.h \
 	runtime/pi_device.c runtime/pi_device.h \
 	runtime/pi_engine.c runtime/pi_engine.h \
@@ -32,7 +33,11 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_place_fit.c runtime/pi_place_fit.h \
 	runtime/pi_place_gpu.c runtime/pi_place_gpu.h \
 	runtime/pi_sampler.c runtime/pi_sampler.h \
+	runtime/pi_stop.c runtime/pi_stop.h \
 	runtime/pi_text.c runtime/pi_text.h \
+	runtime/server/pi_api.c runtime/server/pi_api.h \
+	runtime/server/pi_call.c runtime/server/pi_call_int.h \
+	runtime/server/pi_calls.c runtime/server/pi_calls.h \
 	runtime/pi_verify.c runtime/pi_verify.h
 libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 
@@ -107,4 +112,11 @@ pi_run_SOURCES = runtime/pi-run.c \
 	runtime/pi_prompt.c runtime/pi_prompt.h \
 	runtime/pi_report.c runtime/pi_report.h \
 	runtime/pi_run_options.c runtime/pi_run_options.h
-pi_run_LDADD   = $(PI_RUNTIME_LIBS)
+pi_run_SOURCES += runtime/server/pi_server.h
+if HAVE_MICROHTTPD
+pi_run_SOURCES += runtime/server/pi_server.c
+else
+pi_run_SOURCES += runtime/server/pi_server_none.c
+endif
+pi_run_LDADD    = $(PI_RUNTIME_LIBS) $(MICROHTTPD_LIBS)
+EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_server_none.c

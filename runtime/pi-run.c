@@ -9,6 +9,7 @@
 #include "runtime/pi_measure.h"
 #include "runtime/pi_prompt.h"
 #include "runtime/pi_run_options.h"
+#include "runtime/server/pi_server.h"
 
 #include <signal.h>
 
@@ -30,7 +31,7 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const bool prompted = o->perplexity == NULL && !o->bench;
+    const bool prompted = o->perplexity == NULL && !o->bench && !o->serve;
     const double began = pi_now();
     struct pi_loaded l = {0};
     struct pi_prompt p = {0};
@@ -47,7 +48,9 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
         PI_TRY(pi_generate_check(o, &l, &p, err));
     }
     PI_TRY(pi_load_engine(o, log, &l, err));
-    if (o->bench)
+    if (o->serve)
+        PI_TRY(pi_serve(o, log, &l, err));
+    else if (o->bench)
         PI_TRY(pi_bench(o, log, &l, began, err));
     else if (o->perplexity != NULL)
         PI_TRY(pi_measure_perplexity(o, log, &l, err));

@@ -123,6 +123,11 @@ uint32_t pi_batcher_active(const struct pi_batcher *b)
     return n;
 }
 
+bool pi_batcher_is_free(const struct pi_batcher *b, uint32_t slot)
+{
+    return b->slots[slot].state == FREE;
+}
+
 void pi_batcher_totals(const struct pi_batcher *b, struct pi_batcher_totals *out)
 {
     *out = b->totals;

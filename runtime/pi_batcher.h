@@ -101,6 +101,8 @@ uint32_t pi_batcher_free_slots(const struct pi_batcher *b);
 /* Sequences that are there: 0: a round has nothing to do. */
 uint32_t pi_batcher_active(const struct pi_batcher *b);
 
+bool pi_batcher_is_free(const struct pi_batcher *b, uint32_t slot);
+
 /* Takes a sequence into a free slot; *slot_out names it until it ended. PI_E_RANGE: a prompt that is empty or longer than the context, or n_predict
  * beyond what it leaves room for (not UINT32_MAX); PI_E_INFEASIBLE: no slot is free; PI_E_NOMEM. On an error no callback is called. */
 enum pi_code pi_batcher_add(struct pi_batcher *b, const struct pi_sequence *s, uint32_t *slot_out,

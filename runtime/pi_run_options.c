@@ -20,7 +20,8 @@ const struct pi_program pi_run_program = {
 };
 
 /* The tables below name where each value goes; "given" is set when the option occurs. */
-#define N_ROWS_MAX 56
+#define N_ROWS_MAX      64
+#define SERVER_PARALLEL 4
 
 static void add(struct pi_opt *t, const struct pi_opt *rows, size_t n)
 {
@@ -317,14 +318,70 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .arg = "N",
          .min = 1,
          .max = 4096,
-         .given = &o->bench_given,
-         .help = "with --bench: sequences that are decoded together; default 1"},
+         .given = &o->parallel_given,
+         .help =
+             "with --bench and --serve: sequences that are decoded together; default 1,\nand 4 of a server"},
         {.name = "hardware",
          .kind = PI_OPT_STRING,
          .dest = &o->hardware,
          .arg = "FILE",
          .help =
              "with --bench: the machine's bandwidths; default: hardware.yaml in the\nworking folder, else they are measured"},
+    };
+
+    ADD(t, rows);
+}
+
+static void serve_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
+        {.name = "serve",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->serve,
+         .help = "be an HTTP server with an OpenAI-compatible API"},
+        {.name = "host",
+         .kind = PI_OPT_STRING,
+         .dest = &o->host,
+         .given = &o->serve_given,
+         .arg = "ADDRESS",
+         .help = "with --serve: what to listen on; default 127.0.0.1, this machine alone"},
+        {.name = "port",
+         .kind = PI_OPT_U32,
+         .dest = &o->port,
+         .arg = "N",
+         .min = 0,
+         .max = 65535,
+         .given = &o->serve_given,
+         .help = "with --serve: default 8080; 0: any that is free, which is printed"},
+        {.name = "api-key",
+         .kind = PI_OPT_STRING,
+         .dest = &o->api_key,
+         .given = &o->serve_given,
+         .arg = "KEY",
+         .help =
+             "with --serve: what clients must send; default: PI_API_KEY of the environment,\nelse none"},
+        {.name = "chat-template",
+         .kind = PI_OPT_STRING,
+         .dest = &o->chat_template,
+         .arg = "NAME",
+         .help =
+             "chatml, llama2, llama3, mistral, zephyr, phi3, vicuna, alpaca or plain;\ndefault: as the model says"},
+        {.name = "max-request",
+         .kind = PI_OPT_BYTES,
+         .dest = &o->max_request,
+         .arg = "SIZE",
+         .min = 1024,
+         .max = 1e9,
+         .given = &o->serve_given,
+         .help = "with --serve: largest request; default 4M"},
+        {.name = "time-limit",
+         .kind = PI_OPT_F32,
+         .dest = &o->time_limit,
+         .arg = "SECONDS",
+         .min = 0,
+         .max = 1e6,
+         .given = &o->serve_given,
+         .help = "with --serve: when an answer is cut; default 0, never"},
     };
 
     ADD(t, rows);
@@ -341,8 +398,12 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
     } rules[] = {
         {o->model == NULL, "no model: -m MODEL.gguf"},
         {prompts > 1, "only one of -p, -f and --tokens can be the prompt"},
-        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) + o->bench > 1,
-         "only one of --tokenize, --logits, --perplexity and --bench at a time"},
+        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) + o->bench + o->serve > 1,
+         "only one of --tokenize, --logits, --perplexity, --bench and --serve at a time"},
+        {o->serve && (prompts > 0 || o->n_given || o->verify || o->json),
+         "--serve goes with no prompt, -n, --verify or --json"},
+        {!o->serve && (o->serve_given || o->chat_template != NULL),
+         "--host, --port, --api-key, --chat-template, --max-request and --time-limit go with --serve"},
         {o->tokenize && o->tokens != NULL, "--tokenize wants text, not --tokens"},
         {o->bos && !o->tokenize,
          "--bos goes with --tokenize; elsewhere the model says whether a BOS is added"},
@@ -356,7 +417,8 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
         {o->bench && prompts > 0, "--bench makes its own prompt of random tokens"},
         {o->bench && (o->n_given || o->verify), "--bench goes with neither -n nor --verify"},
         {!o->bench && (o->bench_given || o->bench_random || o->hardware != NULL),
-         "--bench-prompt, --bench-tokens, --bench-random, --parallel and --hardware go with --bench"},
+         "--bench-prompt, --bench-tokens, --bench-random and --hardware go with --bench"},
+        {!o->bench && !o->serve && o->parallel_given, "--parallel goes with --bench or --serve"},
         {o->verify && (o->logits != NULL || o->tokenize),
          "--verify goes with a prompt or --perplexity"},
         {o->sampler.repeat_penalty != 1.0f && o->sampler.repeat_last_n == 0,
@@ -401,11 +463,15 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
     out->numa = PI_NUMA_DISTRIBUTE;
     out->bench_prompt = out->bench_tokens = 128;
     out->n_parallel = 1;
+    out->host = "127.0.0.1";
+    out->port = 8080;
+    out->max_request = 4 << 20;
     model_rows(out, table);
     prompt_rows(out, table);
     generation_rows(out, table);
     action_rows(out, table);
     bench_rows(out, table);
+    serve_rows(out, table);
     prog.opts = table;
     PI_TRY(pi_opt_parse(&prog, argc, argv, operands, &log_out->common, err));
     if (log_out->common.help || log_out->common.version)
@@ -414,6 +480,12 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
     PI_TRY(check_together(out, err));
     if (!out->seed_given)
         out->sampler.seed = draw_seed();
+    if (out->serve && !out->parallel_given)
+        out->n_parallel = SERVER_PARALLEL;
+    if (out->serve && out->api_key == NULL)
+        out->api_key = getenv("PI_API_KEY");
+    if (out->api_key != NULL && *out->api_key == '\0')
+        out->api_key = NULL;
 out:
     return rc;
 }

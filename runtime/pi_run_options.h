@@ -48,6 +48,13 @@ struct pi_run_options {
     uint32_t n_parallel;  /* sequences; 1 but for a bench */
     const char *hardware; /* with bench; NULL: hardware.yaml, if there */
     bool json;
+    /* a server */
+    bool serve, serve_given; /* serve_given: some option that goes with it */
+    const char *host, *api_key, *chat_template;
+    uint32_t port;
+    uint64_t max_request;
+    float time_limit; /* seconds; 0: none */
+    bool parallel_given;
 };
 
 /* Who notices go to. */

@@ -1,0 +1,460 @@
+#include "config.h"
+
+#include "runtime/server/pi_server.h"
+
+#include "common/pi_alloc.h"
+#include "common/pi_progress.h"
+#include "runtime/server/pi_api.h"
+#include "runtime/server/pi_call_int.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define STREAM_BLOCK   16384
+#define IDLE_SECONDS   60 /* a connection without progress */
+#define GRACE_SECONDS  30.0
+#define QUEUE_PER_SLOT 64
+
+struct server {
+    const struct pi_run_options *o;
+    struct pi_loaded *l;
+    struct pi_api api;
+    struct pi_calls *calls;
+    char *model; /* its name; owned */
+    double began;
+    long long created;
+    atomic_ullong answers[6]; /* by hundreds of the status */
+};
+
+/* One request on a connection. */
+struct request {
+    struct server *s;
+    struct MHD_Connection *connection;
+    char *body; /* (n) */
+    size_t n, cap;
+    bool too_large;
+    struct pi_call *call; /* or NULL */
+};
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+static enum MHD_Result reply(struct request *r, unsigned status, const char *type, char *text,
+                             bool owned)
+{
+    struct MHD_Response *m;
+    enum MHD_Result ok;
+
+    if (text == NULL) {
+        static char none[] =
+            "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+
+        text = none;
+        owned = false;
+        status = 500;
+    }
+    m = MHD_create_response_from_buffer(strlen(text), text,
+                                        owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (m == NULL) {
+        if (owned)
+            free(text);
+        return MHD_NO;
+    }
+    (void)MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (status == 401)
+        (void)MHD_add_response_header(m, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == 503)
+        (void)MHD_add_response_header(m, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    atomic_fetch_add_explicit(&r->s->answers[status / 100 % 6], 1, memory_order_relaxed);
+    ok = MHD_queue_response(r->connection, status, m);
+    MHD_destroy_response(m);
+    return ok;
+}
+
+static enum MHD_Result reply_json(struct request *r, unsigned status, json_t *j)
+{
+    char *text = j != NULL ? json_dumps(j, JSON_COMPACT) : NULL;
+
+    json_decref(j);
+    return reply(r, status, "application/json", text, true);
+}
+
+static enum MHD_Result refuse(struct request *r, unsigned status, const char *message,
+                              const char *param, const char *code)
+{
+    return reply(r, status, "application/json", pi_error_json(status, message, param, code), true);
+}
+
+/* ---- GET ------------------------------------------------------------------------------------ */
+
+static json_t *model_json(const struct server *s)
+{
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", s->model, "object", "model", "created",
+                     (json_int_t)s->created, "owned_by", "local");
+}
+
+static enum MHD_Result get_models(struct request *r, const char *path)
+{
+    const char *name = path + strlen("/v1/models");
+
+    if (*name == '\0')
+        return reply_json(r, 200,
+                          json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(r->s)));
+    if (*name == '/' && strcmp(name + 1, r->s->model) == 0)
+        return reply_json(r, 200, model_json(r->s));
+    return refuse(r, 404, "no such model", "model", "model_not_found");
+}
+
+static enum MHD_Result get_metrics(struct request *r)
+{
+    struct pi_calls_totals t;
+    char *text;
+    const atomic_ullong *a = r->s->answers;
+
+    pi_calls_get_totals(r->s->calls, &t);
+    text = pi_asprintf(
+        NULL,
+        "# TYPE pi_requests_total counter\n"
+        "pi_requests_total{status=\"2xx\"} %llu\npi_requests_total{status=\"4xx\"} %llu\n"
+        "pi_requests_total{status=\"5xx\"} %llu\n"
+        "# TYPE pi_choices_total counter\npi_choices_total %llu\n"
+        "# TYPE pi_prompt_tokens_total counter\npi_prompt_tokens_total %llu\n"
+        "# TYPE pi_reused_tokens_total counter\npi_reused_tokens_total %llu\n"
+        "# TYPE pi_generated_tokens_total counter\npi_generated_tokens_total %llu\n"
+        "# TYPE pi_decode_steps_total counter\npi_decode_steps_total %llu\n"
+        "# TYPE pi_prompt_seconds_total counter\npi_prompt_seconds_total %.6f\n"
+        "# TYPE pi_decode_seconds_total counter\npi_decode_seconds_total %.6f\n"
+        "# TYPE pi_sequences_active gauge\npi_sequences_active %u\n"
+        "# TYPE pi_sequences_waiting gauge\npi_sequences_waiting %u\n"
+        "# TYPE pi_uptime_seconds gauge\npi_uptime_seconds %.3f\n",
+        atomic_load(&a[2]), atomic_load(&a[4]), atomic_load(&a[5]), (unsigned long long)t.choices,
+        (unsigned long long)t.batch.prompt_tokens, (unsigned long long)t.batch.reused_tokens,
+        (unsigned long long)t.batch.drawn_tokens, (unsigned long long)t.batch.steps,
+        t.batch.s_prompt, t.batch.s_decode, (unsigned)t.active, (unsigned)t.waiting,
+        pi_now() - r->s->began);
+    return reply(r, 200, "text/plain; version=0.0.4", text, true);
+}
+
+/* ---- POST ----------------------------------------------------------------------------------- */
+
+static void resume(void *ctx)
+{
+    struct request *r = ctx;
+
+    MHD_resume_connection(r->connection);
+}
+
+static void suspend(void *ctx)
+{
+    struct request *r = ctx;
+
+    MHD_suspend_connection(r->connection);
+}
+
+/* The other end closed its socket: nobody waits for the answer. */
+static bool is_gone(const struct request *r)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct pollfd p = {.events = POLLRDHUP};
+
+    if (info == NULL)
+        return false;
+    p.fd = info->connect_fd;
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+static ssize_t read_stream(void *ctx, uint64_t pos, char *to, size_t max)
+{
+    struct request *r = ctx;
+    bool done = false;
+    size_t n;
+
+    (void)pos;
+    if (is_gone(r))
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    n = pi_call_read(r->call, to, max, &done, resume, suspend, r);
+    return done ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
+}
+
+static enum MHD_Result stream(struct request *r)
+{
+    struct MHD_Response *m =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, r, NULL);
+    enum MHD_Result ok;
+
+    if (m == NULL)
+        return MHD_NO;
+    (void)MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
+    (void)MHD_add_response_header(m, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    atomic_fetch_add_explicit(&r->s->answers[2], 1, memory_order_relaxed);
+    ok = MHD_queue_response(r->connection, 200, m);
+    MHD_destroy_response(m);
+    return ok;
+}
+
+static enum MHD_Result submit(struct request *r, enum pi_call_kind kind)
+{
+    struct pi_api_fault fault;
+    struct pi_err err = {0};
+    enum pi_code rc = pi_api_parse(&r->s->api, kind, r->body != NULL ? r->body : "", r->n, &r->call,
+                                   &fault, &err);
+    bool streams;
+
+    if (rc != PI_OK)
+        return refuse(r, pi_status_of(rc) == 400 ? fault.status : pi_status_of(rc), err.msg,
+                      fault.param, fault.code);
+    streams = r->call->spec.stream;
+    rc = pi_calls_submit(r->s->calls, r->call, &err);
+    if (rc != PI_OK)
+        return refuse(r, pi_status_of(rc), err.msg, NULL, NULL);
+    if (streams)
+        return stream(r);
+    (void)pi_call_wait(r->call, resume, suspend, r);
+    return MHD_YES;
+}
+
+/* The whole body is there; again when a call that was waited for is at its end. */
+static enum MHD_Result post(struct request *r, const char *path)
+{
+    if (r->call != NULL) {
+        char *body = NULL;
+        unsigned status;
+
+        if (is_gone(r))
+            return MHD_NO;
+        if (!pi_call_wait(r->call, resume, suspend, r))
+            return MHD_YES;
+        status = pi_call_answer(r->call, &body);
+        return reply(r, status, "application/json", body, true);
+    }
+    if (r->too_large)
+        return refuse(r, 413, "the request is larger than this server takes", NULL, NULL);
+    return submit(r, strcmp(path, "/v1/completions") == 0 ? PI_CALL_TEXT : PI_CALL_CHAT);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+/* Compares all of what was given, so that the time tells nothing of the key. */
+static bool is_key(const char *key, const char *given)
+{
+    static const char bearer[] = "Bearer ";
+    const size_t n = strlen(key);
+    unsigned char differ = 0;
+
+    if (given == NULL || strncmp(given, bearer, strlen(bearer)) != 0)
+        return false;
+    given += strlen(bearer);
+    if (strlen(given) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned char)(key[i] ^ given[i]);
+    return differ == 0;
+}
+
+static bool is_post_path(const char *path)
+{
+    return strcmp(path, "/v1/completions") == 0 || strcmp(path, "/v1/chat/completions") == 0;
+}
+
+static bool is_get_path(const char *path)
+{
+    return strncmp(path, "/v1/models", 10) == 0 || strcmp(path, "/metrics") == 0 ||
+           strcmp(path, "/health") == 0;
+}
+
+static enum MHD_Result answer(struct request *r, const char *method, const char *path)
+{
+    const bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    static char health[] = "{\"status\":\"ok\"}";
+
+    if (!is_post_path(path) && !is_get_path(path))
+        return refuse(r, 404, "no such path", NULL, NULL);
+    if (is_post_path(path) ? strcmp(method, "POST") != 0 : !get)
+        return refuse(r, 405, "not with this method", NULL, NULL);
+    if (strcmp(path, "/health") == 0)
+        return reply(r, 200, "application/json", health, false);
+    if (r->s->o->api_key != NULL &&
+        !is_key(r->s->o->api_key, MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND,
+                                                              MHD_HTTP_HEADER_AUTHORIZATION)))
+        return refuse(r, 401, "no or a wrong API key", NULL, "invalid_api_key");
+    if (strcmp(path, "/metrics") == 0)
+        return get_metrics(r);
+    return get ? get_models(r, path) : post(r, path);
+}
+
+static void keep_body(struct request *r, const char *data, size_t n)
+{
+    if (r->too_large || n > r->s->o->max_request - r->n ||
+        pi_grow_array(&r->body, &r->cap, r->n + n, 1, NULL) != PI_OK) {
+        r->too_large = true;
+        return;
+    }
+    memcpy(r->body + r->n, data, n);
+    r->n += n;
+}
+
+static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, const char *path,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *n_data, void **state)
+{
+    struct request *r = *state;
+
+    (void)version;
+    if (r == NULL) { /* the header is there */
+        r = pi_calloc_array(1, sizeof(*r), NULL);
+        if (r == NULL)
+            return MHD_NO;
+        r->s = ctx;
+        r->connection = connection;
+        *state = r;
+        return MHD_YES;
+    }
+    if (*n_data > 0) {
+        keep_body(r, data, *n_data);
+        *n_data = 0;
+        return MHD_YES;
+    }
+    return answer(r, method, path);
+}
+
+static void on_end(void *ctx, struct MHD_Connection *connection, void **state,
+                   enum MHD_RequestTerminationCode why)
+{
+    struct request *r = *state;
+
+    (void)ctx;
+    (void)connection;
+    (void)why;
+    if (r == NULL)
+        return;
+    if (r->call != NULL)
+        pi_call_drop(r->s->calls, r->call);
+    free(r->body);
+    free(r);
+    *state = NULL;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static enum pi_code run_batch(void *ctx, enum pi_phase phase, const struct pi_batch *b,
+                              float *logits_out, struct pi_err *err)
+{
+    return pi_engine_run(ctx, phase, b, logits_out, err);
+}
+
+static bool interrupted(void *ctx)
+{
+    (void)ctx;
+    return pi_interrupt_check(NULL) != PI_OK;
+}
+
+/* The file's name without folder and ".gguf". */
+static char *model_name(const char *path, struct pi_err *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    size_t n = strlen(name);
+
+    if (n > 5 && strcmp(name + n - 5, ".gguf") == 0)
+        n -= 5;
+    return pi_strndup(name, n, err);
+}
+
+static enum pi_code listen_on(struct server *s, struct MHD_Daemon **out, uint16_t *port_out,
+                              struct pi_err *err)
+{
+    const struct pi_run_options *o = s->o;
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)o->port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)o->port)};
+    const bool is_v6 = strchr(o->host, ':') != NULL;
+    const void *address = is_v6 ? (const void *)&v6 : (const void *)&v4;
+    const union MHD_DaemonInfo *info;
+
+    if (inet_pton(is_v6 ? AF_INET6 : AF_INET, o->host,
+                  is_v6 ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr) != 1)
+        return pi_err_set(err, PI_E_USAGE, "--host %s: expected an address such as 127.0.0.1",
+                          o->host);
+    errno = 0;
+    *out = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL |
+                                MHD_ALLOW_SUSPEND_RESUME | (is_v6 ? MHD_USE_IPv6 : 0),
+                            (uint16_t)o->port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR,
+                            address, MHD_OPTION_NOTIFY_COMPLETED, on_end, NULL,
+                            MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
+    if (*out == NULL)
+        return pi_err_set(err, PI_E_IO, "cannot listen on %s port %u%s%s", o->host,
+                          (unsigned)o->port, errno != 0 ? ": " : "",
+                          errno != 0 ? strerror(errno) : "");
+    info = MHD_get_daemon_info(*out, MHD_DAEMON_INFO_BIND_PORT);
+    *port_out = info != NULL ? info->port : (uint16_t)o->port;
+    return PI_OK;
+}
+
+static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
+                           struct pi_batcher **batcher, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_run_options *o = s->o;
+    const struct pi_batcher_options bo = {.n_slots = o->n_parallel,
+                                          .n_ctx = s->l->n_ctx,
+                                          .n_vocab = s->l->model.shape.n_vocab,
+                                          .run = run_batch,
+                                          .run_ctx = s->l->engine};
+    struct pi_calls_options co = {.n_slots = o->n_parallel,
+                                  .n_queue = o->n_parallel * QUEUE_PER_SLOT,
+                                  .time_limit = o->time_limit};
+    bool known = true;
+
+    s->model = model_name(o->model, err);
+    if (s->model == NULL)
+        return PI_E_NOMEM;
+    s->api = (struct pi_api){.tok = s->l->tok,
+                             .sampler = o->sampler,
+                             .ignore_eos = o->ignore_eos,
+                             .n_ctx = s->l->n_ctx,
+                             .model = s->model};
+    if (o->chat_template != NULL)
+        PI_TRY(pi_chat_find(o->chat_template, &s->api.format, err));
+    else
+        s->api.format = pi_chat_detect(&s->l->model.file, &known);
+    if (!known)
+        pi_run_notice(log,
+                      "the model names no chat format that is known: plain User: and Assistant: "
+                      "(--chat-template names another)");
+    PI_TRY(pi_batcher_create(&bo, s->l->tok, batcher, err));
+    co.batcher = *batcher;
+    PI_TRY(pi_calls_create(&co, &s->calls, err));
+out:
+    return rc;
+}
+
+enum pi_code pi_serve(const struct pi_run_options *o, const struct pi_run_log *log,
+                      struct pi_loaded *l, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct server s = {.o = o, .l = l, .began = pi_now(), .created = (long long)time(NULL)};
+    struct pi_batcher *batcher = NULL;
+    struct MHD_Daemon *daemon = NULL;
+    uint16_t port = 0;
+
+    PI_TRY(set_up(&s, log, &batcher, err));
+    PI_TRY(listen_on(&s, &daemon, &port, err));
+    pi_run_notice(log, "%s: listening on http://%s%s%s:%u", s.model,
+                  strchr(o->host, ':') != NULL ? "[" : "", o->host,
+                  strchr(o->host, ':') != NULL ? "]" : "", (unsigned)port);
+    rc = pi_calls_work(s.calls, interrupted, NULL, GRACE_SECONDS, err);
+    if (rc == PI_OK)
+        pi_run_notice(log, "going down");
+out:
+    if (daemon != NULL)
+        MHD_stop_daemon(daemon);
+    pi_batcher_destroy(batcher);
+    pi_calls_destroy(s.calls);
+    free(s.model);
+    return rc;
+}
