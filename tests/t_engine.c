@@ -113,6 +113,11 @@ static void check_quantised(enum pi_type type, bool down_t)
     printf("# %s\n", pi_type_name(type));
     t.type = type;
     t.down_t = down_t;
+    if (pi_type_info((uint32_t)type)->block_elems == 256) {
+        t.n_embd = t.n_head * 64;
+        t.head_dim = 64;
+        t.n_ff = 768;
+    }
     rig_open(&q, &t, 2);
     t.dequantised = true;
     rig_open(&f, &t, 2);
@@ -257,6 +262,12 @@ int main(void)
     check_quantised(PI_TYPE_Q8_0, false);
     check_quantised(PI_TYPE_Q4_0, true);
     check_quantised(PI_TYPE_Q4_1, true);
+    check_quantised(PI_TYPE_Q5_0, true);
+    check_quantised(PI_TYPE_Q5_1, false);
+    check_quantised(PI_TYPE_Q4_K, true);
+    check_quantised(PI_TYPE_Q4_K, false);
+    check_quantised(PI_TYPE_Q5_K, true);
+    check_quantised(PI_TYPE_Q6_K, false);
     test_threads(&llama);
     test_threads(&opt);
     test_batches(&llama, PI_MODE_EXACT);

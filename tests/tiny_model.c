@@ -281,13 +281,17 @@ static void set_keys(const struct tiny *t, struct pi_gguf_writer *w)
 static void write_tensor(const struct tiny *t, const struct entry *e, enum pi_type type,
                          struct pi_gguf_writer *w)
 {
-    float *x = tiny_tensor(t, e->name, e->n_rows, e->n_cols), *row = x, *column = NULL;
+    struct tiny exact = *t;
+    float *x, *row, *column = NULL;
     uint32_t rows = e->transposed ? e->n_cols : e->n_rows,
              cols = e->transposed ? e->n_rows : e->n_cols;
     uint64_t bytes = 0;
     void *out;
     struct pi_err err;
 
+    /* quantised once: K types rounded again would not be the same */
+    exact.type = t->dequantised ? t->type : PI_TYPE_F32;
+    x = tiny_tensor(&exact, e->name, e->n_rows, e->n_cols);
     if (!pi_type_row_bytes(type, cols, &bytes) || (out = malloc(bytes)) == NULL ||
         (column = malloc(cols * sizeof(*column))) == NULL)
         exit(1);
