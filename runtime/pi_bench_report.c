@@ -212,9 +212,9 @@ static json_t *json_run(const struct report *r)
 {
     const struct pi_loaded *l = r->l;
 
-    return json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:s, s:I, s:f}", "model",
-                     r->name, "device", r->device, "mode", pi_mode_name(l->mode), "threads",
-                     (int)pi_pool_size(l->pool), "vram_budget",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:s, s:I, s:f}", "model",
+                     r->name, "device", r->device, "mode", pi_mode_name(l->mode), "act",
+                     pi_act_type_name(l->act), "threads", (int)pi_pool_size(l->pool), "vram_budget",
                      l->gpu >= 0 ? json_integer((json_int_t)l->place.budget) : json_null(),
                      "context", (int)l->n_ctx, "parallel", (int)r->o->n_parallel, "prompt",
                      (int)r->o->bench_prompt, "steps", (int)r->f->n_steps, "tokens",
@@ -318,10 +318,12 @@ static enum pi_code print_text(const struct report *r, struct pi_err *err)
     const struct pi_bench_figures *f = r->f;
 
     printf("model       %s\n", r->name);
-    printf("run         mode %s on %s, %u threads, %u sequence%s, %s tokens, seed %llu\n",
-           pi_mode_name(r->l->mode), r->device, (unsigned)pi_pool_size(r->l->pool),
-           (unsigned)r->o->n_parallel, r->o->n_parallel == 1 ? "" : "s",
-           r->o->bench_random ? "random" : "drawn", (unsigned long long)r->o->sampler.seed);
+    printf(
+        "run         mode %s, activations %s, on %s, %u threads, %u sequence%s, %s tokens, seed %llu\n",
+        pi_mode_name(r->l->mode), pi_act_type_name(r->l->act), r->device,
+        (unsigned)pi_pool_size(r->l->pool), (unsigned)r->o->n_parallel,
+        r->o->n_parallel == 1 ? "" : "s", r->o->bench_random ? "random" : "drawn",
+        (unsigned long long)r->o->sampler.seed);
     if (f->n_prompt > 0)
         printf("prompt      %llu tokens, %.1f tokens/s\n", (unsigned long long)f->n_prompt,
                ratio((double)f->n_prompt, f->prompt_seconds));

@@ -18,6 +18,11 @@
 
 #define DEFAULT_BATCH 512
 
+const char *pi_act_type_name(enum pi_act_type type)
+{
+    return type == PI_ACT_TYPE_Q8 ? "q8" : "f32";
+}
+
 /* ---- create ---- */
 
 static enum pi_code check_predictor(const struct pi_model *m, const struct pi_predictor *p,

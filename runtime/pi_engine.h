@@ -35,6 +35,8 @@ enum pi_act_type {
     PI_ACT_TYPE_Q8
 };
 
+const char *pi_act_type_name(enum pi_act_type type); /* "f32", "q8": as options name them */
+
 struct pi_engine_options {
     enum pi_mode mode;    /* of decode steps; PREDICTED needs pred */
     enum pi_act_type act; /* of decode steps and prompts */

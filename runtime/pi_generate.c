@@ -173,9 +173,11 @@ static void say_speed(const struct gen *g)
     const double n = 1e6 * (double)s.tokens; /* weights are told in millions */
 
     pi_run_notice(
-        g->log, "prompt: %zu tokens, %.1f tokens/s; generation: %zu tokens, %.1f tokens/s, mode %s",
+        g->log,
+        "prompt: %zu tokens, %.1f tokens/s; generation: %zu tokens, %.1f tokens/s, mode %s, activations %s",
         g->n_prompt, rate((double)g->n_prompt, g->figures.s_prompt), g->seq.n - g->n_prompt,
-        rate(g->figures.n_steps, g->figures.s_decode), pi_mode_name(g->l->mode));
+        rate(g->figures.n_steps, g->figures.s_decode), pi_mode_name(g->l->mode),
+        pi_act_type_name(g->l->act));
     if (s.tokens > 0)
         pi_run_notice(
             g->log,
@@ -190,13 +192,13 @@ static void say_speed(const struct gen *g)
 
 static json_t *result(const struct gen *g)
 {
-    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:I, s:f, s:f, s:I}", "tokens",
+    return json_pack("{s:o, s:s%, s:f, s:f, s:s, s:s, s:s, s:I, s:f, s:f, s:I}", "tokens",
                      pi_json_tokens(g->seq.ids + g->n_prompt, g->seq.n - g->n_prompt), "text",
                      g->text.clean != NULL ? g->text.clean : "", g->text.n_clean,
                      "prompt_tokens_per_second", rate((double)g->n_prompt, g->figures.s_prompt),
                      "tokens_per_second", rate(g->figures.n_steps, g->figures.s_decode), "mode",
-                     pi_mode_name(g->l->mode), "finish", g->finish, "prompt_tokens",
-                     (json_int_t)g->n_prompt, "weights_per_token",
+                     pi_mode_name(g->l->mode), "act", pi_act_type_name(g->l->act), "finish",
+                     g->finish, "prompt_tokens", (json_int_t)g->n_prompt, "weights_per_token",
                      rate(weights_read(&g->stats), (double)g->stats.tokens), "bytes_per_token",
                      rate((double)g->stats.bytes, (double)g->stats.tokens), "seed",
                      (json_int_t)g->o->sampler.seed);

@@ -94,6 +94,7 @@ static enum pi_code decide_mode(const struct pi_run_options *o, struct pi_loaded
               : o->mode_given ? (enum pi_mode)o->mode
               : l->has_pred   ? PI_MODE_PREDICTED
                               : PI_MODE_EXACT;
+    l->act = o->act == 1 && pi_model_is_quantised(&l->model) ? PI_ACT_TYPE_Q8 : PI_ACT_TYPE_F32;
 out:
     return rc;
 }
@@ -197,13 +198,15 @@ static void describe(const struct pi_run_options *o, const struct pi_run_log *lo
     pi_run_notice(log, "%s, %u layers of %u neurons, %s, %.1f MiB", pi_arch_name(s->arch),
                   (unsigned)s->n_layer, (unsigned)s->n_ff, pi_activation_name(s->act),
                   (double)l->model.file.map.size / 1048576.0);
-    pi_run_notice(log, "context %u, KV %s, %u threads, %s; layers dense %u, exact %u, predicted %u",
-                  (unsigned)l->n_ctx, o->kv == 1 ? "F32" : "F16", (unsigned)pi_pool_size(l->pool),
-                  l->gpu >= 0    ? "GPU and CPU"
-                  : l->two_units ? "two units"
-                                 : "one unit",
-                  (unsigned)in[PI_MODE_DENSE], (unsigned)in[PI_MODE_EXACT],
-                  (unsigned)in[PI_MODE_PREDICTED]);
+    pi_run_notice(
+        log,
+        "context %u, KV %s, activations %s, %u threads, %s; layers dense %u, exact %u, predicted %u",
+        (unsigned)l->n_ctx, o->kv == 1 ? "F32" : "F16", pi_act_type_name(l->act),
+        (unsigned)pi_pool_size(l->pool),
+        l->gpu >= 0    ? "GPU and CPU"
+        : l->two_units ? "two units"
+                       : "one unit",
+        (unsigned)in[PI_MODE_DENSE], (unsigned)in[PI_MODE_EXACT], (unsigned)in[PI_MODE_PREDICTED]);
     if (place.own_cores || place.n_nodes > 1)
         pi_run_notice(log, "threads: %s, on %u memory node%s",
                       place.own_cores ? "a core each" : "not held to cores",
@@ -216,6 +219,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
     enum pi_code rc = PI_OK;
     struct pi_engine_options eo = {
         .mode = l->mode,
+        .act = l->act,
         .n_ctx = l->n_ctx,
         .n_seq = o->n_parallel,
         .kv_type = o->kv == 1 ? PI_TYPE_F32 : PI_TYPE_F16,
@@ -238,10 +242,13 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
                             l->pool, &eo, &l->engine, err));
     if (o->verify) {
         eo.mode = PI_MODE_DENSE;
+        eo.act = PI_ACT_TYPE_F32;
         eo.two_units = eo.on_gpu = eo.force_predicted = false;
         PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
     }
     say_missing(o, log, l);
+    if (o->act_given && o->act == 1 && l->act != PI_ACT_TYPE_Q8)
+        pi_run_notice(log, "--act q8 has no effect: no matrix of %s is quantised", o->model);
     describe(o, log, l);
 out:
     return rc;

@@ -18,8 +18,9 @@ struct pi_loaded {
     struct pi_placement
         place; /* with has_place; no larger than --vram-budget and the device's room once there is an engine */
     bool has_pred, has_place;
-    bool has_profile;  /* one lies beside the model */
-    enum pi_mode mode; /* of decode steps */
+    bool has_profile;     /* one lies beside the model */
+    enum pi_mode mode;    /* of decode steps */
+    enum pi_act_type act; /* F32 where no matrix is quantised */
     bool two_units;
     int gpu;      /* that place's GPU units run on; -1: none */
     bool all_gpu; /* no placement was there: one is made that puts everything on the GPU */
@@ -35,7 +36,7 @@ struct pi_loaded {
 enum pi_code pi_load_model(const struct pi_run_options *o, const struct pi_run_log *log,
                            struct pi_loaded *out, struct pi_err *err) PI_MUST_CHECK;
 
-/* Pool, engine, and the dense engine (on the CPU) when o->verify is set. PI_E_INFEASIBLE, naming a budget that works, where the placement does not fit
+/* Pool, engine, and the dense engine (on the CPU, with F32 activations) when o->verify is set. PI_E_INFEASIBLE, naming a budget that works, where the placement does not fit
  * --vram-budget or what is free on the GPU; PI_E_MISMATCH with the command where a model without placement does not fit whole. Says once, when nothing
  * can go wrong any more, what is missing beside the model and which command makes it: an error is to be the only line. */
 enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,

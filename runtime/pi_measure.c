@@ -84,19 +84,20 @@ out:
 }
 
 static enum pi_code report(const struct pi_run_options *o, const struct pi_perplexity *p,
-                           const struct pi_verify_result *v, enum pi_mode mode, struct pi_err *err)
+                           const struct pi_verify_result *v, const char *mode, const char *act,
+                           struct pi_err *err)
 {
     json_t *j;
     char line[256];
 
     if (o->json) {
-        j = json_pack("{s:o, s:f, s:I, s:s}", "perplexity", pi_json_number(p->perplexity),
+        j = json_pack("{s:o, s:f, s:I, s:s, s:s}", "perplexity", pi_json_number(p->perplexity),
                       "nll_per_token", p->nll_per_token, "tokens", (json_int_t)p->n_scored, "mode",
-                      pi_mode_name(mode));
+                      mode, "act", act);
         return pi_json_print(v != NULL ? pi_json_add_verify(j, v) : j, err);
     }
-    printf("perplexity %.6g (%.6g nats a token) over %llu tokens, mode %s\n", p->perplexity,
-           p->nll_per_token, (unsigned long long)p->n_scored, pi_mode_name(mode));
+    printf("perplexity %.6g (%.6g nats a token) over %llu tokens, mode %s, activations %s\n",
+           p->perplexity, p->nll_per_token, (unsigned long long)p->n_scored, mode, act);
     if (v != NULL) {
         pi_format_verify(v, line, sizeof(line));
         printf("%s\n", line);
@@ -129,7 +130,7 @@ enum pi_code pi_measure_perplexity(const struct pi_run_options *o, const struct 
         PI_TRY(verify_windows(o, l, &w, progress, &p, &v, err));
     else
         PI_TRY(pi_eval_perplexity(l->engine, &l->model, &w, o->stepwise, progress, &p, err));
-    PI_TRY(report(o, &p, o->verify ? &v : NULL, mode, err));
+    PI_TRY(report(o, &p, o->verify ? &v : NULL, pi_mode_name(mode), pi_act_type_name(l->act), err));
 out:
     pi_windows_free(&w);
     return rc;
@@ -166,10 +167,10 @@ enum pi_code pi_measure_logits(const struct pi_run_options *o, const struct pi_r
     f.out = NULL; /* commit frees it in every case */
     PI_TRY(pi_out_commit(done, err));
     if (o->json)
-        PI_TRY(
-            pi_json_print(json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)n, "vocabulary",
-                                    (json_int_t)l->model.shape.n_vocab, "mode", pi_mode_name(mode)),
-                          err));
+        PI_TRY(pi_json_print(json_pack("{s:I, s:I, s:s, s:s}", "tokens", (json_int_t)n,
+                                       "vocabulary", (json_int_t)l->model.shape.n_vocab, "mode",
+                                       pi_mode_name(mode), "act", pi_act_type_name(l->act)),
+                             err));
 out:
     pi_progress_end(&f.progress);
     pi_out_abort(f.out);

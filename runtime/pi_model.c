@@ -426,6 +426,25 @@ out:
 }
 
 /* Comparisons are such that a NaN stays one: weights that are no numbers must show, not pass for neurons that never fire. */
+static bool is_quantised(const struct pi_mat *w)
+{
+    return w->data != NULL && pi_type_info(w->type)->quantised;
+}
+
+bool pi_model_is_quantised(const struct pi_model *m)
+{
+    bool any = is_quantised(&m->output);
+
+    for (uint32_t l = 0; l < m->shape.n_layer; l++) {
+        const struct pi_layer_weights *w = &m->layers[l];
+        const struct pi_mat *mats[] = {&w->q, &w->k, &w->v, &w->o, &w->gate, &w->up, &w->down};
+
+        for (size_t i = 0; i < sizeof(mats) / sizeof(mats[0]); i++)
+            any |= is_quantised(mats[i]);
+    }
+    return any;
+}
+
 float pi_activate(const struct pi_shape *s, float x)
 {
     switch (s->act) {

@@ -64,6 +64,9 @@ void pi_model_close(struct pi_model *m); /* accepts a zeroed one */
 enum pi_code pi_model_transpose_down(struct pi_model *m, uint64_t *bytes_out,
                                      struct pi_err *err) PI_MUST_CHECK;
 
+/* True if some matrix that decode steps multiply by has a quantised type. */
+bool pi_model_is_quantised(const struct pi_model *m);
+
 /* act(x) of the model's activation (the gate branch of gated models). */
 float pi_activate(const struct pi_shape *s, float x);
 /* The same for n values in place. */

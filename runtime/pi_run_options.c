@@ -94,7 +94,8 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_ENUM,
          .dest = &o->act,
          .arg = "f32|q8",
-         .help = "activations in products; default f32"},
+         .given = &o->act_given,
+         .help = "activations in products of quantised matrices; default f32"},
         {.name = "ctx-size",
          .letter = 'c',
          .kind = PI_OPT_U32,
@@ -430,8 +431,6 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         if (rules[i].bad)
             return pi_err_set(err, PI_E_USAGE, "%s", rules[i].text);
-    if (o->act != 0)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "--act q8 is not available yet: use --act f32");
     return PI_OK;
 }
 

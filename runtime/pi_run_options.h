@@ -30,7 +30,7 @@ struct pi_run_options {
     uint32_t n_ctx, n_threads;
     int numa; /* enum pi_numa */
     bool no_pin;
-    bool mode_given, vram_given, ctx_given;
+    bool mode_given, vram_given, ctx_given, act_given;
     /* prompt: one of text, file, tokens; else standard input */
     const char *text, *file, *tokens;
     bool bos, special;
@@ -66,7 +66,7 @@ struct pi_run_log {
 extern const struct pi_program pi_run_program;
 
 /* Defaults, then argv. When --help or --version was given it has been printed and log_out->common says so. Draws a seed when none is given.
- * PI_E_USAGE, PI_E_RANGE; PI_E_UNSUPPORTED for --act q8. */
+ * PI_E_USAGE, PI_E_RANGE. */
 enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *out,
                                   struct pi_run_log *log_out, struct pi_err *err) PI_MUST_CHECK;
 

@@ -19,7 +19,7 @@ fails 2 'predict -1' 'tokens below 0' pi-run -m "$m" -n -1 -p x
 fails 2 'seed 1x' 'a seed that is no number' pi-run -m "$m" -s 1x -p x
 fails 2 '--mode fast.*dense\|exact\|predicted' 'unknown mode' pi-run -m "$m" --mode fast -p x
 fails 2 '--kv q4' 'unknown KV type' pi-run -m "$m" --kv q4 -p x
-fails 4 '--act q8 is not available' 'quantised activations' pi-run -m "$m" --act q8 -p x
+fails 2 '--act q4' 'unknown form of activations' pi-run -m "$m" --act q4 -p x
 fails 2 '--device tpu.*cpu\+cpu' 'unknown device' pi-run -m "$m" --device tpu -p x
 fails 2 '--device gpu:x' 'GPU that is no number' pi-run -m "$m" --device gpu:x -p x
 fails 2 'only one of -p, -f' 'two prompts' pi-run -m "$m" -p x -f /dev/null
