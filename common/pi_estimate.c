@@ -127,10 +127,14 @@ static enum pi_code add_layer_tensor(const struct pi_gguf_tensor *t, struct pi_s
         *to.device = device_row(*to.type, shape->n_embd, *to.stored);
         return PI_OK;
     }
-    if (name_starts(rest, "fc1.") || name_starts(rest, "fc2.") || pi_str_eq(rest, "ffn_gate.bias"))
+    if (name_starts(rest, "fc1.") || name_starts(rest, "fc2."))
         return PI_OK;
+    if (pi_str_eq(rest, "ffn_gate.bias")) {
+        l->neuron += sizeof(float);
+        return PI_OK;
+    }
     if (pi_str_eq(rest, "ffn_up.bias")) {
-        l->neuron = sizeof(float);
+        l->neuron += sizeof(float);
         l->up_bias = true;
         return PI_OK;
     }
@@ -164,7 +168,9 @@ static enum pi_code sum_tensors(const struct pi_gguf *g, const struct pi_shape *
         } else if (pi_str_eq(t->name, "token_embd.weight")) {
             token = t;
             b->embd += t->bytes;
-        } else if (pi_str_eq(t->name, "position_embd.weight")) {
+        } else if (pi_str_eq(t->name, "position_embd.weight") ||
+                   pi_str_eq(t->name, "project_in.weight") ||
+                   pi_str_eq(t->name, "project_out.weight")) {
             b->embd += t->bytes;
         } else if (pi_str_eq(t->name, "output.weight")) {
             output = t;

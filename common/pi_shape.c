@@ -17,7 +17,7 @@
 /* What an architecture's name alone says of a model: the key's value and the parts of struct pi_shape that no key has. */
 static const struct form {
     const char *name;
-    bool layer_norm, biases, gated, learned_pos, rope_neox;
+    bool layer_norm, biases, gated, act_up, learned_pos, rope_neox, qk_norm, parallel;
     enum pi_activation act; /* where no key says it */
 } forms[PI_ARCH_COUNT] = {
     [PI_ARCH_LLAMA] = {.name = "llama", .gated = true, .act = PI_ACT_SILU},
@@ -32,6 +32,14 @@ static const struct form {
                           .rope_neox = true,
                           .act = PI_ACT_RELU2},
     [PI_ARCH_QWEN2] = {.name = "qwen2", .gated = true, .rope_neox = true, .act = PI_ACT_SILU},
+    [PI_ARCH_QWEN3] =
+        {.name = "qwen3", .gated = true, .rope_neox = true, .qk_norm = true, .act = PI_ACT_SILU},
+    [PI_ARCH_BAMBOO] = {.name = "bamboo", .gated = true, .act_up = true, .act = PI_ACT_RELU},
+    [PI_ARCH_FALCON] = {.name = "falcon",
+                        .layer_norm = true,
+                        .rope_neox = true,
+                        .parallel = true,
+                        .act = PI_ACT_GELU},
 };
 
 static const struct {
@@ -106,6 +114,16 @@ bool pi_activation_has_zeros(enum pi_activation act)
     return act == PI_ACT_RELU || act == PI_ACT_RELU2 || act == PI_ACT_FATRELU;
 }
 
+const char *pi_shape_gpu_lacks(const struct pi_shape *s)
+{
+    return s->parallel                  ? "attention and feed-forward in parallel"
+           : s->post_norm               ? "norms behind the blocks"
+           : s->qk_norm                 ? "norms on q and k"
+           : s->act_up                  ? "an activation on up"
+           : s->n_embd_tok != s->n_embd ? "projections of the embedding"
+                                        : NULL;
+}
+
 /* ---- reading keys --------------------------------------------------------------------------- */
 
 struct reader {
@@ -153,6 +171,9 @@ void pi_shape_set_arch(struct pi_shape *s, enum pi_arch arch)
     s->layer_norm = f->layer_norm;
     s->biases = f->biases;
     s->gated = f->gated;
+    s->act_up = f->act_up;
+    s->qk_norm = f->qk_norm;
+    s->parallel = f->parallel;
     s->learned_pos = f->learned_pos;
     s->pos_offset = f->learned_pos ? OPT_POS_OFFSET : 0;
     s->rope_neox = f->rope_neox;
@@ -210,6 +231,11 @@ static enum pi_code read_sizes(const struct reader *r, struct pi_shape *s)
                 s->head_dim, PI_MAX_EMBD);
     value_dim = s->head_dim;
     PI_TRY(read_count(r, "attention.value_length", false, PI_MAX_EMBD, &value_dim));
+    s->n_embd_tok = s->n_embd;
+    PI_TRY(read_count(r, "token_embedding_length", false, PI_MAX_EMBD, &s->n_embd_tok));
+    PI_TRY(pi_gguf_bool(r->g, arch_key(r, "post_norm", key), false, &s->post_norm, r->err));
+    if (s->post_norm && s->parallel)
+        PI_FAIL(r->err, PI_E_UNSUPPORTED, "%s: norms behind blocks that run in parallel", path);
     if (value_dim != s->head_dim)
         PI_FAIL(r->err, PI_E_UNSUPPORTED, "%s: values of width %u with keys of width %u", path,
                 value_dim, s->head_dim);
@@ -353,10 +379,11 @@ static enum pi_code check_layer(const struct reader *r, const struct pi_shape *s
         const char *name;
         uint64_t n_cols, n_rows;
     } want[] = {
-        {"attn_q", s->n_embd, n_q},       {"attn_k", s->n_embd, n_kv},
-        {"attn_v", s->n_embd, n_kv},      {"attn_output", n_q, s->n_embd},
-        {"ffn_gate", s->n_embd, s->n_ff}, {"ffn_up", s->n_embd, s->n_ff},
-        {"ffn_down", s->n_ff, s->n_embd}, {"ffn_down_t", s->n_embd, s->n_ff},
+        {"attn_q", s->n_embd, n_q},         {"attn_k", s->n_embd, n_kv},
+        {"attn_v", s->n_embd, n_kv},        {"attn_qkv", s->n_embd, n_q + 2 * n_kv},
+        {"attn_output", n_q, s->n_embd},    {"ffn_gate", s->n_embd, s->n_ff},
+        {"ffn_up", s->n_embd, s->n_ff},     {"ffn_down", s->n_ff, s->n_embd},
+        {"ffn_down_t", s->n_embd, s->n_ff},
     };
     char name[64], other[64];
 
@@ -393,8 +420,10 @@ static enum pi_code read_vocab(const struct reader *r, struct pi_shape *s)
                 " rows",
                 r->g->map.path, n_tokens, n);
     s->n_vocab = (uint32_t)n;
-    PI_TRY(check_matrix(r, "token_embd.weight", s->n_embd, n));
-    PI_TRY(check_matrix(r, "output.weight", s->n_embd, n));
+    PI_TRY(check_matrix(r, "token_embd.weight", s->n_embd_tok, n));
+    PI_TRY(check_matrix(r, "output.weight", s->n_embd_tok, n));
+    PI_TRY(check_matrix(r, "project_in.weight", s->n_embd_tok, s->n_embd));
+    PI_TRY(check_matrix(r, "project_out.weight", s->n_embd, s->n_embd_tok));
 out:
     return rc;
 }

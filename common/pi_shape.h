@@ -24,6 +24,9 @@ enum pi_arch {
     PI_ARCH_ARCEE,
     PI_ARCH_NEMOTRON,
     PI_ARCH_QWEN2,
+    PI_ARCH_QWEN3,
+    PI_ARCH_BAMBOO,
+    PI_ARCH_FALCON,
     PI_ARCH_COUNT
 };
 
@@ -55,10 +58,17 @@ struct pi_shape {
     uint32_t n_head, n_head_kv, head_dim;
     uint32_t n_ctx_train;
     float norm_eps;
-    bool layer_norm;  /* LayerNorm with bias (OPT, Nemotron); else RMSNorm */
-    bool biases;      /* every projection has one (OPT); else those have that the file gives one */
-    bool gated;       /* gate and up; else up (fc1) alone carries the activation */
-    bool learned_pos; /* position_embd, no rotary embedding */
+    bool layer_norm; /* LayerNorm with bias (OPT, Nemotron); else RMSNorm */
+    bool biases;     /* every projection has one (OPT); else those have that the file gives one */
+    bool act_up;     /* gated: the activation is applied to up as well (Bamboo) */
+    bool qk_norm;    /* RMSNorm over each head of q and k, before rotation (Qwen3) */
+    bool parallel; /* the feed-forward block reads the layer's input, as attention does (Falcon) */
+    bool
+        post_norm; /* norms stand behind the blocks (OPT-350m); pi_model.h says what becomes of that */
+    uint32_t
+        n_embd_tok; /* width of the token embeddings; other than n_embd with projections (OPT-350m) */
+    bool gated;     /* gate and up; else up (fc1) alone carries the activation */
+    bool learned_pos;    /* position_embd, no rotary embedding */
     uint32_t pos_offset; /* rows of position_embd before position 0 (OPT: 2) */
     enum pi_activation act;
     float act_threshold; /* PI_ACT_FATRELU */
@@ -95,6 +105,9 @@ bool pi_activation_from_name(const char *name, enum pi_activation *out);
  * stays as it is. PI_E_USAGE. */
 enum pi_code pi_activation_parse(const char *text, enum pi_activation *act_out,
                                  float *threshold_out, struct pi_err *err) PI_MUST_CHECK;
+
+/* What of a form the GPU's kernels do not have, or NULL: "norms on q and k". */
+const char *pi_shape_gpu_lacks(const struct pi_shape *s);
 
 /* True when the activation is exactly 0 for part of its inputs, so that sparse modes are lossless. */
 bool pi_activation_has_zeros(enum pi_activation act);

@@ -95,6 +95,8 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         PI_TRY(add_key(sum, keys[i].name, keys[i].value, err));
     if (c->hf.rotary_share != 1.0f)
         PI_TRY(add_key(sum, "rotary_share", (double)c->hf.rotary_share, err));
+    if (s->post_norm)
+        PI_TRY(add_key(sum, "post_norm", 1.0, err));
     for (size_t i = 0; i < c->plan.n; i++) {
         const struct pi_plan_tensor *p = &c->plan.t[i];
         const struct pi_src_tensor *t =

@@ -59,6 +59,14 @@ out:
     return rc;
 }
 
+/* The same under an older name. */
+static enum pi_code need_either(const struct pi_hf_rd *r, const char *key, const char *old,
+                                uint32_t max, uint32_t *out, struct pi_err *err)
+{
+    return pi_hf_need_u32(r, !pi_json_has(r->o, key) && pi_json_has(r->o, old) ? old : key, max,
+                          out, err);
+}
+
 static enum pi_code read_token_ids(const struct pi_hf_rd *r, struct pi_hf_config *c,
                                    struct pi_err *err)
 {
@@ -142,10 +150,11 @@ enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_ove
         PI_TRY(pi_hf_refuse(&r, "a quantised checkpoint (\"quantization_config\")", err));
     pi_shape_set_arch(&c.shape, k->arch);
     PI_TRY(pi_hf_need_u32(&r, "hidden_size", PI_MAX_EMBD, &c.shape.n_embd, err));
-    PI_TRY(pi_hf_need_u32(&r, "num_hidden_layers", PI_MAX_LAYERS, &c.shape.n_layer, err));
-    PI_TRY(pi_hf_need_u32(&r, "num_attention_heads", 65536, &c.shape.n_head, err));
+    PI_TRY(need_either(&r, "num_hidden_layers", "n_layer", PI_MAX_LAYERS, &c.shape.n_layer, err));
+    PI_TRY(need_either(&r, "num_attention_heads", "n_head", 65536, &c.shape.n_head, err));
     PI_TRY(pi_hf_need_u32(&r, "vocab_size", PI_MAX_VOCAB, &c.shape.n_vocab, err));
     c.shape.n_head_kv = c.shape.n_head;
+    c.shape.n_embd_tok = c.shape.n_embd;
     c.shape.n_ctx_train = 2048;
     PI_TRY(pi_json_u32(r.o, r.path, "max_sequence_length", 1, PI_HF_MAX_CTX, &c.shape.n_ctx_train,
                        err));

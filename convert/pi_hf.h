@@ -35,6 +35,9 @@ struct pi_hf_config {
     bool tied;                           /* the output matrix is the embedding */
     bool tie_said;                       /* config.json says whether */
     bool qkv_bias, o_bias, mlp_bias;     /* which projections have biases */
+    bool fused_qkv; /* one matrix, rows grouped by key/value head: its queries, k, v (Falcon) */
+    bool
+        two_norms; /* of a parallel block: one for attention, one for the feed-forward (Falcon 40B) */
     bool norm_plus_one;         /* norm weights are stored less 1 (Nemotron's LayerNorm1p) */
     float rotary_share;         /* of each head; 1: all of it */
     int64_t bos, eos, eot, pad; /* -1: not given; eot: the second of a list of eos ids */

@@ -40,8 +40,6 @@ static enum pi_code read_biases(const struct pi_hf_rd *r, struct pi_hf_config *c
     PI_TRY(pi_json_bool(r->o, r->path, "attention_bias", &attention, err));
     PI_TRY(pi_json_bool(r->o, r->path, "mlp_bias", &c->mlp_bias, err));
     c->qkv_bias = c->o_bias = attention;
-    if (c->mlp_bias && c->shape.gated)
-        PI_TRY(pi_hf_refuse(r, "\"mlp_bias\": true", err));
 out:
     return rc;
 }
@@ -74,7 +72,6 @@ static enum pi_code read_opt(const struct pi_hf_rd *r, const struct pi_hf_class 
     enum pi_code rc = PI_OK;
     struct pi_shape *s = &c->shape;
     bool before = true, bias = true, affine = true, no_final = false;
-    uint32_t proj = s->n_embd;
 
     (void)k;
     PI_TRY(pi_hf_need_u32(r, "ffn_dim", PI_MAX_FF, &s->n_ff, err));
@@ -82,19 +79,49 @@ static enum pi_code read_opt(const struct pi_hf_rd *r, const struct pi_hf_class 
     PI_TRY(pi_json_bool(r->o, r->path, "enable_bias", &bias, err));
     PI_TRY(pi_json_bool(r->o, r->path, "layer_norm_elementwise_affine", &affine, err));
     PI_TRY(pi_json_bool(r->o, r->path, "_remove_final_layer_norm", &no_final, err));
-    PI_TRY(pi_json_u32(r->o, r->path, "word_embed_proj_dim", 1, PI_MAX_EMBD, &proj, err));
-    if (!before)
-        PI_TRY(pi_hf_refuse(
-            r, "OPT with the norm behind the blocks (\"do_layer_norm_before\": false)", err));
-    if (proj != s->n_embd)
-        PI_FAIL(err, PI_E_UNSUPPORTED,
-                "%s: \"word_embed_proj_dim\" %u other than \"hidden_size\" %u is not supported",
-                r->path, proj, s->n_embd);
-    if (!bias || !affine || no_final)
+    PI_TRY(pi_json_u32(r->o, r->path, "word_embed_proj_dim", 1, PI_MAX_EMBD, &s->n_embd_tok, err));
+    if (!bias || !affine || (no_final && before))
         PI_TRY(pi_hf_refuse(r, "OPT without biases, norm weights or final norm", err));
+    s->post_norm = !before;
     s->norm_eps = 1e-5f; /* torch's default: config.json has no key for it */
     c->tied = true;
     c->qkv_bias = c->o_bias = c->mlp_bias = true;
+out:
+    return rc;
+}
+
+/* Keys of Falcon's first configurations ("RefinedWeb") too. There a count of key/value heads means what "new_decoder_architecture" says today. */
+static enum pi_code read_falcon(const struct pi_hf_rd *r, const struct pi_hf_class *k,
+                                struct pi_hf_config *c, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_shape *s = &c->shape;
+    const bool first = pi_json_has(r->o, "n_head_kv"), old = strcmp(k->name, "RWForCausalLM") == 0;
+    bool many = !old, grouped = old && first, parallel = true, alibi = false, bias = false;
+    uint32_t n_norms = 0, n_kv = s->n_head;
+
+    s->n_ff = 4 * s->n_embd;
+    PI_TRY(pi_json_u32(r->o, r->path, "ffn_hidden_size", 1, PI_MAX_FF, &s->n_ff, err));
+    PI_TRY(pi_json_bool(r->o, r->path, "multi_query", &many, err));
+    PI_TRY(pi_json_bool(r->o, r->path, "new_decoder_architecture", &grouped, err));
+    PI_TRY(pi_json_bool(r->o, r->path, "parallel_attn", &parallel, err));
+    PI_TRY(pi_json_bool(r->o, r->path, "alibi", &alibi, err));
+    PI_TRY(pi_json_bool(r->o, r->path, "bias", &bias, err));
+    PI_TRY(pi_json_u32(r->o, r->path, "num_ln_in_parallel_attn", 1, 2, &n_norms, err));
+    PI_TRY(
+        pi_json_u32(r->o, r->path, first ? "n_head_kv" : "num_kv_heads", 1, s->n_head, &n_kv, err));
+    if (alibi)
+        PI_TRY(pi_hf_refuse(r, "\"alibi\": true", err));
+    if (!parallel)
+        PI_TRY(pi_hf_refuse(r, "\"parallel_attn\": false", err));
+    s->n_head_kv = grouped ? n_kv : many ? 1 : s->n_head;
+    s->norm_eps = 1e-5f;
+    PI_TRY(pi_json_f32(r->o, r->path, "layer_norm_epsilon", 0.0, 1.0, &s->norm_eps, err));
+    c->layers = "h.";
+    c->tied = c->fused_qkv = true;
+    c->two_norms = grouped && n_norms != 1;
+    c->qkv_bias = c->o_bias = c->mlp_bias = bias;
+    PI_TRY(pi_hf_read_rope(r, false, c, err));
 out:
     return rc;
 }
@@ -109,6 +136,10 @@ static const struct pi_hf_class classes[] = {
     {"ArceeForCausalLM", "arcee", PI_ARCH_ARCEE, "relu2", false, read_llama},
     {"NemotronForCausalLM", "nemotron", PI_ARCH_NEMOTRON, "relu2", false, read_llama},
     {"Qwen2ForCausalLM", "qwen2", PI_ARCH_QWEN2, "silu", false, read_llama},
+    {"Qwen3ForCausalLM", "qwen3", PI_ARCH_QWEN3, "silu", false, read_llama},
+    {"BambooForCausalLM", "bamboo", PI_ARCH_BAMBOO, "relu", true, read_llama},
+    {"FalconForCausalLM", "falcon", PI_ARCH_FALCON, "gelu", false, read_falcon},
+    {"RWForCausalLM", NULL, PI_ARCH_FALCON, "gelu", false, read_falcon},
     {"OPTForCausalLM", "opt", PI_ARCH_OPT, "relu", false, read_opt},
 };
 

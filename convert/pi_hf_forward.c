@@ -15,19 +15,38 @@
 
 /* A checkpoint's names. */
 struct names {
-    const char *attn_norm, *o, *ffn_norm, *gate, *up, *down, *out_norm;
+    const char *embd, *attn_norm, *o, *ffn_norm, *gate, *up, *down, *out_norm;
 };
 
-static const struct names llama_names = {"input_layernorm",
-                                         "self_attn.o_proj",
-                                         "post_attention_layernorm",
-                                         "mlp.gate_proj",
-                                         "mlp.up_proj",
-                                         "mlp.down_proj",
-                                         "norm"};
+static const struct names llama_names = {
+    "embed_tokens",  "input_layernorm", "self_attn.o_proj", "post_attention_layernorm",
+    "mlp.gate_proj", "mlp.up_proj",     "mlp.down_proj",    "norm"};
 static const struct names opt_names = {
-    "self_attn_layer_norm", "self_attn.out_proj", "final_layer_norm", NULL, "fc1", "fc2",
-    "final_layer_norm"};
+    "embed_tokens", "self_attn_layer_norm", "self_attn.out_proj", "final_layer_norm", NULL, "fc1",
+    "fc2",          "final_layer_norm"};
+static const struct names falcon_names = {"word_embeddings",
+                                          "input_layernorm",
+                                          "self_attention.dense",
+                                          "input_layernorm",
+                                          NULL,
+                                          "mlp.dense_h_to_4h",
+                                          "mlp.dense_4h_to_h",
+                                          "ln_f"};
+static const struct names falcon_two_names = {
+    "word_embeddings",   "ln_attn", "self_attention.dense", "ln_mlp", NULL, "mlp.dense_h_to_4h",
+    "mlp.dense_4h_to_h", "ln_f"};
+
+static const struct names *names_of(const struct pi_hf_config *c)
+{
+    switch (c->shape.arch) {
+    case PI_ARCH_OPT:
+        return &opt_names;
+    case PI_ARCH_FALCON:
+        return c->two_norms ? &falcon_two_names : &falcon_names;
+    default:
+        return &llama_names;
+    }
+}
 
 /* Scratch of one pass; T = n_tok. */
 struct pass {
@@ -39,7 +58,9 @@ struct pass {
     float *tile; /* (TILE_ELEMS) */
     size_t cap_tile;
     float *vec;             /* one vector of weights, as long as the longest */
-    float *x, *h;           /* (T, n_embd) */
+    float *x, *h, *a;       /* (T, n_embd) */
+    float *qkv;             /* (T, n_q + 2 n_kv) where they are one matrix */
+    float *tok;             /* (T, n_embd_tok) where embeddings are projected */
     float *q, *k, *v, *att; /* (T, n_q | n_kv | n_kv | n_q) */
     float *gate, *up;       /* (T, n_ff) */
     float *cosine, *sine;   /* (T, n_rot / 2) */
@@ -122,8 +143,9 @@ out:
     return rc;
 }
 
-/* h[t] = norm(x[t]): RMSNorm, or LayerNorm with bias. */
-static enum pi_code norm(const struct pass *p, int64_t layer, const char *stem, struct pi_err *err)
+/* h[t] = norm(x[t]): RMSNorm, or LayerNorm with bias. h may be x. */
+static enum pi_code norm(const struct pass *p, int64_t layer, const char *stem, float *h,
+                         struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &p->c->shape;
@@ -146,7 +168,7 @@ static enum pi_code norm(const struct pass *p, int64_t layer, const char *stem, 
             sq += ((double)x[i] - mean) * ((double)x[i] - mean) / n;
         scale = 1.0 / sqrt(sq + (double)s->norm_eps);
         for (uint32_t i = 0; i < n; i++)
-            p->h[(size_t)t * n + i] = (float)(((double)x[i] - mean) * scale * (double)p->vec[i]);
+            h[(size_t)t * n + i] = (float)(((double)x[i] - mean) * scale * (double)p->vec[i]);
     }
     if (!s->layer_norm)
         goto out;
@@ -154,7 +176,7 @@ static enum pi_code norm(const struct pass *p, int64_t layer, const char *stem, 
     PI_TRY(find(p, layer, name, &b, err));
     read_elems(p, b, 0, p->vec, n);
     for (size_t i = 0; i < (size_t)p->n_tok * n; i++)
-        p->h[i] += p->vec[i % n];
+        h[i] += p->vec[i % n];
 out:
     return rc;
 }
@@ -257,26 +279,86 @@ static void attend(const struct pass *p, uint32_t t, uint32_t head)
                     p->v + (size_t)j * p->n_kv + (size_t)kv * d, 1, out, 1);
 }
 
-static enum pi_code attention(const struct pass *p, uint32_t layer, struct pi_err *err)
+/* One matrix gives, for each key/value head, the queries that share it, then the key, then the value. */
+static void split_fused(const struct pass *p)
+{
+    const struct pi_shape *s = &p->c->shape;
+    uint32_t queries = s->n_head / s->n_head_kv, d = s->head_dim, n = p->n_q + 2 * p->n_kv;
+
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        for (uint32_t g = 0; g < s->n_head_kv; g++) {
+            const float *from = p->qkv + (size_t)t * n + (size_t)g * (queries + 2) * d;
+            float *q = p->q + (size_t)t * p->n_q + (size_t)g * queries * d;
+
+            memcpy(q, from, (size_t)queries * d * sizeof(*q));
+            from += (size_t)queries * d;
+            memcpy(p->k + (size_t)t * p->n_kv + (size_t)g * d, from, d * sizeof(*q));
+            memcpy(p->v + (size_t)t * p->n_kv + (size_t)g * d, from + d, d * sizeof(*q));
+        }
+}
+
+/* Each head of x (n_tok, n_heads, head_dim) RMS-normed by its own. */
+static enum pi_code head_norm(const struct pass *p, uint32_t layer, const char *name, float *x,
+                              uint32_t n_heads, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_src_tensor *w;
+    uint32_t d = p->c->shape.head_dim;
+
+    PI_TRY(find(p, layer, name, &w, err));
+    read_elems(p, w, 0, p->vec, d);
+    for (size_t h = 0; h < (size_t)p->n_tok * n_heads; h++, x += d) {
+        double sq = 0.0;
+
+        for (uint32_t i = 0; i < d; i++)
+            sq += (double)x[i] * (double)x[i] / d;
+        for (uint32_t i = 0; i < d; i++)
+            x[i] =
+                (float)((double)x[i] / sqrt(sq + (double)p->c->shape.norm_eps) * (double)p->vec[i]);
+    }
+out:
+    return rc;
+}
+
+/* h -> q, k, v */
+static enum pi_code make_qkv(const struct pass *p, uint32_t layer, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &p->c->shape;
     bool bias = p->c->qkv_bias;
 
-    PI_TRY(norm(p, layer, p->name->attn_norm, err));
-    PI_TRY(linear(p, layer, "self_attn.q_proj", bias, p->h, s->n_embd, p->q, p->n_q, err));
-    PI_TRY(linear(p, layer, "self_attn.k_proj", bias, p->h, s->n_embd, p->k, p->n_kv, err));
-    PI_TRY(linear(p, layer, "self_attn.v_proj", bias, p->h, s->n_embd, p->v, p->n_kv, err));
+    if (p->c->fused_qkv) {
+        PI_TRY(linear(p, layer, "self_attention.query_key_value", bias, p->h, s->n_embd, p->qkv,
+                      p->n_q + 2 * p->n_kv, err));
+        split_fused(p);
+    } else {
+        PI_TRY(linear(p, layer, "self_attn.q_proj", bias, p->h, s->n_embd, p->q, p->n_q, err));
+        PI_TRY(linear(p, layer, "self_attn.k_proj", bias, p->h, s->n_embd, p->k, p->n_kv, err));
+        PI_TRY(linear(p, layer, "self_attn.v_proj", bias, p->h, s->n_embd, p->v, p->n_kv, err));
+    }
+    if (s->qk_norm) {
+        PI_TRY(head_norm(p, layer, "self_attn.q_norm.weight", p->q, s->n_head, err));
+        PI_TRY(head_norm(p, layer, "self_attn.k_norm.weight", p->k, s->n_head_kv, err));
+    }
     if (!s->learned_pos) {
         rotate(p, p->q, s->n_head);
         rotate(p, p->k, s->n_head_kv);
     }
+out:
+    return rc;
+}
+
+/* h -> a */
+static enum pi_code attention(const struct pass *p, uint32_t layer, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_shape *s = &p->c->shape;
+
+    PI_TRY(make_qkv(p, layer, err));
     for (uint32_t t = 0; t < p->n_tok; t++)
         for (uint32_t h = 0; h < s->n_head; h++)
             attend(p, t, h);
-    PI_TRY(linear(p, layer, p->name->o, p->c->o_bias, p->att, p->n_q, p->h, s->n_embd, err));
-    for (size_t i = 0; i < (size_t)p->n_tok * s->n_embd; i++)
-        p->x[i] += p->h[i];
+    PI_TRY(linear(p, layer, p->name->o, p->c->o_bias, p->att, p->n_q, p->a, s->n_embd, err));
 out:
     return rc;
 }
@@ -303,22 +385,64 @@ static float activate(const struct pi_shape *s, float x)
     return NAN;
 }
 
+/* h -> h */
 static enum pi_code feed_forward(const struct pass *p, uint32_t layer, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &p->c->shape;
     bool bias = p->c->mlp_bias;
 
-    PI_TRY(norm(p, layer, p->name->ffn_norm, err));
     PI_TRY(linear(p, layer, s->gated ? p->name->gate : p->name->up, bias, p->h, s->n_embd, p->gate,
                   s->n_ff, err));
     if (s->gated)
         PI_TRY(linear(p, layer, p->name->up, bias, p->h, s->n_embd, p->up, s->n_ff, err));
-    for (size_t i = 0; i < (size_t)p->n_tok * s->n_ff; i++)
-        p->gate[i] = activate(s, p->gate[i]) * (s->gated ? p->up[i] : 1.0f);
+    for (size_t i = 0; i < (size_t)p->n_tok * s->n_ff; i++) {
+        float up = !s->gated ? 1.0f : s->act_up ? activate(s, p->up[i]) : p->up[i];
+        p->gate[i] = activate(s, p->gate[i]) * up;
+    }
     PI_TRY(linear(p, layer, p->name->down, bias, p->gate, s->n_ff, p->h, s->n_embd, err));
-    for (size_t i = 0; i < (size_t)p->n_tok * s->n_embd; i++)
-        p->x[i] += p->h[i];
+out:
+    return rc;
+}
+
+static void add(const struct pass *p, const float *y)
+{
+    for (size_t i = 0; i < (size_t)p->n_tok * p->c->shape.n_embd; i++)
+        p->x[i] += y[i];
+}
+
+/* Norms before the blocks; both blocks read x where they are parallel. */
+static enum pi_code pre_norm_layer(const struct pass *p, uint32_t layer, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    bool parallel = p->c->shape.parallel;
+
+    PI_TRY(norm(p, layer, p->name->attn_norm, p->h, err));
+    PI_TRY(attention(p, layer, err));
+    if (!parallel)
+        add(p, p->a);
+    PI_TRY(norm(p, layer, p->name->ffn_norm, p->h, err));
+    PI_TRY(feed_forward(p, layer, err));
+    if (parallel)
+        add(p, p->a);
+    add(p, p->h);
+out:
+    return rc;
+}
+
+static enum pi_code post_norm_layer(const struct pass *p, uint32_t layer, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    size_t bytes = (size_t)p->n_tok * p->c->shape.n_embd * sizeof(float);
+
+    memcpy(p->h, p->x, bytes);
+    PI_TRY(attention(p, layer, err));
+    add(p, p->a);
+    PI_TRY(norm(p, layer, p->name->attn_norm, p->x, err));
+    memcpy(p->h, p->x, bytes);
+    PI_TRY(feed_forward(p, layer, err));
+    add(p, p->h);
+    PI_TRY(norm(p, layer, p->name->ffn_norm, p->x, err));
 out:
     return rc;
 }
@@ -328,15 +452,20 @@ static enum pi_code embed(const struct pass *p, const int32_t *tokens, struct pi
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &p->c->shape;
     const struct pi_src_tensor *w, *pos = NULL;
+    float *to = p->tok != NULL ? p->tok : p->x;
+    char name[96];
 
-    PI_TRY(find(p, -1, "embed_tokens.weight", &w, err));
+    (void)snprintf(name, sizeof(name), "%s.weight", p->name->embd);
+    PI_TRY(find(p, -1, name, &w, err));
     if (s->learned_pos)
         PI_TRY(find(p, -1, "embed_positions.weight", &pos, err));
-    for (uint32_t t = 0; t < p->n_tok; t++) {
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        read_elems(p, w, (uint64_t)(uint32_t)tokens[t] * s->n_embd_tok,
+                   to + (size_t)t * s->n_embd_tok, s->n_embd_tok);
+    if (p->tok != NULL)
+        PI_TRY(linear(p, -1, "project_in", false, p->tok, s->n_embd_tok, p->x, s->n_embd, err));
+    for (uint32_t t = 0; pos != NULL && t < p->n_tok; t++) {
         float *x = p->x + (size_t)t * s->n_embd;
-        read_elems(p, w, (uint64_t)(uint32_t)tokens[t] * s->n_embd, x, s->n_embd);
-        if (pos == NULL)
-            continue;
         read_elems(p, pos, ((uint64_t)t + s->pos_offset) * s->n_embd, p->vec, s->n_embd);
         for (uint32_t i = 0; i < s->n_embd; i++)
             x[i] += p->vec[i];
@@ -351,12 +480,18 @@ static enum pi_code alloc_pass(struct pass *p, struct pi_err *err)
     const struct pi_shape *s = &p->c->shape;
     size_t n = p->n_tok, widest = s->n_ff > s->n_embd ? s->n_ff : s->n_embd;
 
-    widest = widest > p->n_q ? widest : p->n_q;
+    widest = widest > p->n_q + 2 * (size_t)p->n_kv ? widest : p->n_q + 2 * (size_t)p->n_kv;
+    widest = widest > s->n_embd_tok ? widest : s->n_embd_tok;
     p->cap_tile = TILE_ELEMS > widest ? TILE_ELEMS : widest;
     PI_ALLOC(p->tile, p->cap_tile, err);
     PI_ALLOC(p->vec, widest, err);
     PI_ALLOC(p->x, n * s->n_embd, err);
     PI_ALLOC(p->h, n * s->n_embd, err);
+    PI_ALLOC(p->a, n * s->n_embd, err);
+    if (p->c->fused_qkv)
+        PI_ALLOC(p->qkv, n * (p->n_q + 2 * (size_t)p->n_kv), err);
+    if (s->n_embd_tok != s->n_embd)
+        PI_ALLOC(p->tok, n * s->n_embd_tok, err);
     PI_ALLOC(p->q, n * p->n_q, err);
     PI_ALLOC(p->k, n * p->n_kv, err);
     PI_ALLOC(p->v, n * p->n_kv, err);
@@ -372,8 +507,8 @@ out:
 
 static void free_pass(struct pass *p)
 {
-    float *all[] = {p->tile, p->vec,  p->x,  p->h,      p->q,    p->k,     p->v,
-                    p->att,  p->gate, p->up, p->cosine, p->sine, p->scores};
+    float *all[] = {p->tile, p->vec, p->x,   p->h,    p->a,  p->qkv,    p->tok,  p->q,
+                    p->k,    p->v,   p->att, p->gate, p->up, p->cosine, p->sine, p->scores};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
@@ -386,7 +521,7 @@ enum pi_code pi_hf_forward(const struct pi_hf_config *c, const struct pi_source 
     enum pi_code rc = PI_OK;
     const struct pi_shape *s = &c->shape;
     struct pass p = {.c = c,
-                     .name = s->arch == PI_ARCH_OPT ? &opt_names : &llama_names,
+                     .name = names_of(c),
                      .src = src,
                      .n_tok = n_tok,
                      .n_q = s->n_head * s->head_dim,
@@ -401,12 +536,19 @@ enum pi_code pi_hf_forward(const struct pi_hf_config *c, const struct pi_source 
     fill_rotation(&p);
     PI_TRY(embed(&p, tokens, err));
     for (uint32_t l = 0; l < s->n_layer; l++) {
-        PI_TRY(attention(&p, l, err));
-        PI_TRY(feed_forward(&p, l, err));
+        if (s->post_norm)
+            PI_TRY(post_norm_layer(&p, l, err));
+        else
+            PI_TRY(pre_norm_layer(&p, l, err));
     }
-    PI_TRY(norm(&p, -1, p.name->out_norm, err));
-    PI_TRY(linear(&p, -1, own_head ? "lm_head" : "embed_tokens", false, p.h, s->n_embd, logits_out,
-                  s->n_vocab, err));
+    if (s->post_norm)
+        memcpy(p.h, p.x, (size_t)n_tok * s->n_embd * sizeof(*p.h));
+    else
+        PI_TRY(norm(&p, -1, p.name->out_norm, p.h, err));
+    if (p.tok != NULL)
+        PI_TRY(linear(&p, -1, "project_out", false, p.h, s->n_embd, p.tok, s->n_embd_tok, err));
+    PI_TRY(linear(&p, -1, own_head ? "lm_head" : p.name->embd, false, p.tok != NULL ? p.tok : p.h,
+                  s->n_embd_tok, logits_out, s->n_vocab, err));
 out:
     free_pass(&p);
     return rc;

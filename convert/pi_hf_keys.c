@@ -89,6 +89,12 @@ enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer 
         PI_TRY(pi_gguf_set_u32(w, key(&k, "attention.value_length"), s->head_dim, err));
         PI_TRY(set_rope_keys(&k, s, err));
     }
+    if (s->post_norm)
+        PI_TRY(pi_gguf_set_bool(w, key(&k, "post_norm"), true, err));
+    if (s->n_embd_tok != s->n_embd)
+        PI_TRY(pi_gguf_set_u32(w, key(&k, "token_embedding_length"), s->n_embd_tok, err));
+    if (c->fused_qkv) /* llama.cpp asks for it */
+        PI_TRY(pi_gguf_set_string(w, key(&k, "tensor_data_layout"), "jploski", err));
     PI_TRY(pi_gguf_set_string(w, key(&k, "hidden_activation"), pi_activation_name(s->act), err));
     if (s->act == PI_ACT_FATRELU)
         PI_TRY(pi_gguf_set_f32(w, key(&k, "hidden_activation_threshold"), s->act_threshold, err));

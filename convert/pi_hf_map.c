@@ -13,6 +13,9 @@
 enum dim {
     D_1,
     D_EMBD,
+    D_TOK, /* width of the token embeddings */
+    D_HEAD,
+    D_QKV,
     D_FF,
     D_Q,
     D_KV,
@@ -24,7 +27,8 @@ enum op {
     OP_TRANSPOSE,
     OP_NORM, /* + 1 where the architecture stores norms less 1 */
     OP_ROT_Q,
-    OP_ROT_KV
+    OP_ROT_KV,
+    OP_QKV /* rows grouped by key/value head become all of q, all of k, all of v */
 };
 enum when {
     ALWAYS,
@@ -34,6 +38,11 @@ enum when {
     IF_GATED,
     IF_GATE_BIAS,
     IF_LAYER_NORM,
+    IF_PRE_NORM,
+    IF_QK_NORM,
+    IF_ONE_NORM,
+    IF_TWO_NORMS,
+    IF_PROJECTED,
     IF_UNTIED
 };
 
@@ -62,6 +71,8 @@ static const struct row llama_layer[] = {
     {"self_attn.k_proj.bias", "attn_k.bias", D_1, D_KV, OP_ROT_KV, IF_QKV_BIAS},
     {"self_attn.v_proj.weight", "attn_v.weight", D_KV, D_EMBD, OP_PLAIN, ALWAYS},
     {"self_attn.v_proj.bias", "attn_v.bias", D_1, D_KV, OP_PLAIN, IF_QKV_BIAS},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", D_1, D_HEAD, OP_PLAIN, IF_QK_NORM},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", D_1, D_HEAD, OP_PLAIN, IF_QK_NORM},
     {"self_attn.o_proj.weight", "attn_output.weight", D_EMBD, D_Q, OP_PLAIN, ALWAYS},
     {"self_attn.o_proj.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, IF_O_BIAS},
     {"post_attention_layernorm.weight", "ffn_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
@@ -76,11 +87,13 @@ static const struct row llama_layer[] = {
 };
 
 static const struct row opt_model[] = {
-    {"embed_tokens.weight", "token_embd.weight", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS},
+    {"embed_tokens.weight", "token_embd.weight", D_VOCAB, D_TOK, OP_PLAIN, ALWAYS},
+    {"project_in.weight", "project_in.weight", D_EMBD, D_TOK, OP_PLAIN, IF_PROJECTED},
     {"embed_positions.weight", "position_embd.weight", D_POS, D_EMBD, OP_PLAIN, ALWAYS},
-    {"final_layer_norm.weight", "output_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"final_layer_norm.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"lm_head.weight", "output.weight", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED},
+    {"final_layer_norm.weight", "output_norm.weight", D_1, D_EMBD, OP_PLAIN, IF_PRE_NORM},
+    {"final_layer_norm.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_PRE_NORM},
+    {"project_out.weight", "project_out.weight", D_TOK, D_EMBD, OP_PLAIN, IF_PROJECTED},
+    {"lm_head.weight", "output.weight", D_VOCAB, D_TOK, OP_PLAIN, IF_UNTIED},
     {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
 };
 
@@ -104,11 +117,37 @@ static const struct row opt_layer[] = {
     {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
 };
 
+static const struct row falcon_model[] = {
+    {"word_embeddings.weight", "token_embd.weight", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS},
+    {"ln_f.weight", "output_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
+    {"ln_f.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
+    {"lm_head.weight", "output.weight", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+};
+
+static const struct row falcon_layer[] = {
+    {"input_layernorm.weight", "attn_norm.weight", D_1, D_EMBD, OP_PLAIN, IF_ONE_NORM},
+    {"input_layernorm.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_ONE_NORM},
+    {"ln_mlp.weight", "attn_norm.weight", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
+    {"ln_mlp.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
+    {"ln_attn.weight", "attn_norm_2.weight", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
+    {"ln_attn.bias", "attn_norm_2.bias", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
+    {"self_attention.query_key_value.weight", "attn_qkv.weight", D_QKV, D_EMBD, OP_QKV, ALWAYS},
+    {"self_attention.query_key_value.bias", "attn_qkv.bias", D_1, D_QKV, OP_QKV, IF_QKV_BIAS},
+    {"self_attention.dense.weight", "attn_output.weight", D_EMBD, D_Q, OP_PLAIN, ALWAYS},
+    {"self_attention.dense.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, IF_O_BIAS},
+    {"mlp.dense_h_to_4h.weight", "ffn_up.weight", D_FF, D_EMBD, OP_PLAIN, ALWAYS},
+    {"mlp.dense_h_to_4h.bias", "ffn_up.bias", D_1, D_FF, OP_PLAIN, IF_MLP_BIAS},
+    {"mlp.dense_4h_to_h.weight", "ffn_down_t.weight", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS},
+    {"mlp.dense_4h_to_h.bias", "ffn_down_t.bias", D_1, D_EMBD, OP_PLAIN, IF_MLP_BIAS},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+};
+
 /* Names that checkpoints carry and that hold nothing to keep. */
 static const char *const ignored[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",
                                       "rotary_emb.sin_cached", "attn.masked_bias"};
 
-static const char *const prefixes[] = {"model.", "", "model.decoder.", "decoder."};
+static const char *const prefixes[] = {"model.", "", "model.decoder.", "decoder.", "transformer."};
 
 struct mapper {
     const struct pi_hf_config *c;
@@ -136,6 +175,12 @@ static uint64_t dim_of(const struct pi_shape *s, enum dim d)
     switch (d) {
     case D_EMBD:
         return s->n_embd;
+    case D_TOK:
+        return s->n_embd_tok;
+    case D_HEAD:
+        return s->head_dim;
+    case D_QKV:
+        return ((uint64_t)s->n_head + 2 * (uint64_t)s->n_head_kv) * s->head_dim;
     case D_FF:
         return s->n_ff;
     case D_Q:
@@ -196,6 +241,10 @@ static enum pi_code add_mapped(struct mapper *m, const struct row *r, const stru
     p->transpose = r->op == OP_TRANSPOSE;
     if (!s->rope_neox)
         p->rot_heads = r->op == OP_ROT_Q ? s->n_head : r->op == OP_ROT_KV ? s->n_head_kv : 0;
+    if (r->op == OP_QKV) {
+        p->qkv_groups = s->n_head_kv;
+        p->qkv_queries = s->n_head / s->n_head_kv;
+    }
     p->add = r->op == OP_NORM && m->c->norm_plus_one ? 1.0f : 0.0f;
     m->used[t - m->src->t] = true;
     return PI_OK;
@@ -220,6 +269,16 @@ static bool is_there(const struct mapper *m, enum when when)
         return c->shape.gated && c->mlp_bias;
     case IF_LAYER_NORM:
         return c->shape.layer_norm;
+    case IF_PRE_NORM:
+        return !c->shape.post_norm;
+    case IF_QK_NORM:
+        return c->shape.qk_norm;
+    case IF_ONE_NORM:
+        return !c->two_norms;
+    case IF_TWO_NORMS:
+        return c->two_norms;
+    case IF_PROJECTED:
+        return c->shape.n_embd_tok != c->shape.n_embd;
     case IF_UNTIED:
         return !m->tied;
     }
@@ -305,21 +364,33 @@ static enum pi_code add_rope_factors(struct mapper *m, struct pi_err *err)
     return PI_OK;
 }
 
+/* The tables of an architecture: opt and falcon have names of their own. */
+static const struct row *rows_of(const struct pi_hf_config *c, bool layer)
+{
+    switch (c->shape.arch) {
+    case PI_ARCH_OPT:
+        return layer ? opt_layer : opt_model;
+    case PI_ARCH_FALCON:
+        return layer ? falcon_layer : falcon_model;
+    default:
+        return layer ? llama_layer : llama_model;
+    }
+}
+
 enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src,
                        struct pi_plan *plan, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    bool opt = c->shape.arch == PI_ARCH_OPT;
     struct mapper m = {.c = c, .src = src, .plan = plan, .tied = c->tied};
 
     PI_ALLOC(m.used, src->n, err);
     if (!c->tie_said && pi_hf_find(src, "lm_head.weight") == NULL)
         m.tied = true; /* no key and no matrix of its own */
-    PI_TRY(map_rows(&m, opt ? opt_model : llama_model, -1, err));
+    PI_TRY(map_rows(&m, rows_of(c, false), -1, err));
     if (c->rope == PI_HF_ROPE_LLAMA3)
         PI_TRY(add_rope_factors(&m, err));
     for (uint32_t l = 0; l < c->shape.n_layer; l++)
-        PI_TRY(map_rows(&m, opt ? opt_layer : llama_layer, l, err));
+        PI_TRY(map_rows(&m, rows_of(c, true), l, err));
     PI_TRY(check_all_used(&m, err));
 out:
     free(m.used);

@@ -77,11 +77,32 @@ static void read_f32(const struct pi_cpu_type *k, enum pi_type type, const uint8
     }
 }
 
+/* A row of q, k and v in one matrix, grouped by key/value head in the source. */
+static uint64_t grouped_row(const struct pi_plan_tensor *t, uint64_t n_rows, uint64_t row)
+{
+    uint64_t groups = t->qkv_groups, queries = t->qkv_queries;
+    uint64_t width = n_rows / (groups * (queries + 2)), head = row / width, at;
+
+    if (head < groups * queries)
+        at = head / queries * (queries + 2) + head % queries;
+    else
+        at = (head - groups * queries) % groups * (queries + 2) + queries +
+             (head - groups * queries) / groups;
+    return at * width + row % width;
+}
+
+static bool permuted(const struct pi_plan_tensor *t)
+{
+    return t->rot_heads > 0 || t->qkv_groups > 0;
+}
+
 /* Row of the source for a row of the target: llama.cpp turns the rotary pairs (i, i + half) of a head into neighbours (2i, 2i + 1). */
 static uint64_t source_row(const struct pi_plan_tensor *t, uint64_t n_rows, uint64_t row)
 {
     uint64_t width, in_head;
 
+    if (t->qkv_groups > 0)
+        return grouped_row(t, n_rows, row);
     if (t->rot_heads == 0)
         return row;
     width = n_rows / t->rot_heads;
@@ -103,7 +124,7 @@ static void read_plain(const struct pi_cpu *cpu, const struct pi_plan_tensor *t,
     const struct pi_cpu_type *k = kernels(cpu, t->src_type);
     uint64_t stride = row_bytes(t->src_type, t->n_cols);
 
-    if (t->n_dims == 1 && t->rot_heads > 0) {
+    if (t->n_dims == 1 && permuted(t)) {
         for (uint64_t i = 0; i < t->n_cols; i++)
             read_f32(k, t->src_type,
                      t->data + source_row(t, t->n_cols, i) * row_bytes(t->src_type, 1), out + i, 1);
@@ -394,7 +415,7 @@ enum pi_code pi_plan_declare(const struct pi_plan *p, struct pi_gguf_writer *w, 
 /* Floats go through F32 even where the type stays, so that values that are not finite are found. */
 static bool is_raw(const struct pi_plan_tensor *t)
 {
-    return t->verbatim || (t->type == t->src_type && !t->transpose && t->rot_heads == 0 &&
+    return t->verbatim || (t->type == t->src_type && !t->transpose && !permuted(t) &&
                            pi_type_info((uint32_t)t->type)->quantised);
 }
 

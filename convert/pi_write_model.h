@@ -45,6 +45,8 @@ struct pi_plan_tensor {
     bool transpose;                  /* the source is (n_cols, n_rows) */
     /* > 0: rows are rotary heads to be interleaved as llama.cpp stores them, this many of them */
     uint32_t rot_heads;
+    /* > 0: rows stand in this many groups of (queries heads, k, v); they become all queries, all k, all v */
+    uint32_t qkv_groups, qkv_queries;
     float add; /* to every element (Nemotron's norms are stored less 1) */
     /* the bytes as they are (integer tensors and the like), type src_type, shape ne */
     bool verbatim;

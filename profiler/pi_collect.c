@@ -155,12 +155,13 @@ static enum pi_code keep_residuals(const struct collector *k, uint32_t layer, ui
 }
 
 static enum pi_code observe(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
-                            const float *normed, const float *h, const float *prod,
-                            struct pi_err *err)
+                            const float *input, const float *normed, const float *h,
+                            const float *prod, struct pi_err *err)
 {
     struct collector *k = ctx;
     struct seen s = {k, layer, n_tok, h, prod};
 
+    (void)input;
     (void)normed;
     pi_pool_for(k->pool, k->c->p.n_ff, NEURON_CHUNK, count_neurons, &s);
     pi_pool_for(k->pool, k->c->p.n_ff, NEURON_CHUNK, mask_neurons, &s);

@@ -11,6 +11,7 @@
 #include "profiler/pi_merge.h"
 #include "runtime/pi_blas.h"
 #include "runtime/pi_place_fit.h"
+#include "runtime/pi_gpu_form.h"
 #include "runtime/pi_place_gpu.h"
 
 #include <stdlib.h>
@@ -208,6 +209,7 @@ static enum pi_code place(const struct pi_profile_options *o, const struct pi_mo
     struct pi_device_room room;
     uint64_t there, n_hot = 0;
 
+    PI_TRY(pi_gpu_form_check(m, err));
     PI_TRY(pi_device_look(o->device.gpu, &room, err));
     there = room.context_bytes + room.free_bytes;
     PI_TRY(pi_place_all(m, NULL, window, pi_collect_batch(window), PI_TYPE_F32, out, err));

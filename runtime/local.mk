@@ -26,6 +26,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_eval.c runtime/pi_eval.h \
 	runtime/pi_floor.c runtime/pi_floor.h \
 	runtime/pi_gpu.h \
+	runtime/pi_gpu_form.c runtime/pi_gpu_form.h \
 	runtime/pi_gpu_context.h \
 	runtime/pi_model.c runtime/pi_model.h \
 	runtime/pi_nvml.c runtime/pi_nvml.h \

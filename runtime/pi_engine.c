@@ -11,6 +11,7 @@
 #include "common/pi_progress.h"
 #include "runtime/pi_blas.h"
 #include "runtime/pi_engine_int.h"
+#include "runtime/pi_gpu_form.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -85,6 +86,8 @@ static enum pi_code check_options(const struct pi_model *m, const struct pi_pred
                           place->n_layer, place->n_ff, sh->n_layer, sh->n_ff);
     if (opt->two_units && opt->on_gpu)
         return pi_err_set(err, PI_E_RANGE, "units on the CPU and on a GPU in one engine");
+    if (opt->on_gpu && pi_gpu_form_lacks(m) != NULL)
+        return pi_gpu_form_check(m, err);
     if ((opt->two_units || opt->on_gpu) && place == NULL)
         return pi_err_set(err, PI_E_MISMATCH,
                           "two units need a placement: make one with pi-place %s",
@@ -120,7 +123,8 @@ enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor 
         e->n_batch = opt->n_ctx;
     e->s.m = model;
     e->s.pred = pred;
-    e->s.act = opt->act;
+    /* norms behind the blocks: what products read is what sums go on from, which may not be rounded */
+    e->s.act = model->shape.post_norm ? PI_ACT_TYPE_F32 : opt->act;
     e->s.pool = pool;
     e->s.n_units = split != NULL ? 2 : 1;
     e->s.n_lanes = pi_pool_size(pool);

@@ -63,7 +63,7 @@ struct pi_engine_options {
 
 /* pred and place may be NULL. PI_E_MISMATCH when pred or place were made for another model (callers check files; this checks shapes);
  * PI_E_RANGE for n_ctx above what the model's position table holds; PI_E_NOMEM naming what did not fit; with on_gpu
- * PI_E_NODEV, PI_E_DEVICE. */
+ * PI_E_NODEV, PI_E_DEVICE, PI_E_UNSUPPORTED for a form that no kernel has. */
 enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor *pred,
                               const struct pi_placement *place, struct pi_pool *pool,
                               const struct pi_engine_options *opt, struct pi_engine **out,
@@ -96,13 +96,15 @@ enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struc
 /* Forgets positions >= pos of a sequence. */
 void pi_engine_truncate(struct pi_engine *e, uint32_t seq, int32_t pos);
 
-/* Called in prompt phase once per layer, on the calling thread, with what the feed-forward block saw and made. residual (n_tok, n_embd) before the
- * feed-forward norm; normed (n_tok, n_embd); h (n_tok, n_ff): the activation's output (gate branch of gated models, before times up);
+/* Called in prompt phase once per layer, on the calling thread, with what the feed-forward block saw and made. residual (n_tok, n_embd): attention added;
+ * input (n_tok, n_embd): what the feed-forward norm reads: the residual itself, in parallel blocks the layer's input; normed (n_tok, n_embd);
+ * h (n_tok, n_ff): the activation's output (gate branch of gated models, before times up);
  * prod (n_tok, n_ff): what the down projection is given (h times up; h itself when not gated). */
 struct pi_observer {
     void *ctx;
     enum pi_code (*ffn)(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
-                        const float *normed, const float *h, const float *prod, struct pi_err *err);
+                        const float *input, const float *normed, const float *h, const float *prod,
+                        struct pi_err *err);
 };
 /* NULL: none (the default). Borrowed. */
 void pi_engine_observe(struct pi_engine *e, const struct pi_observer *obs);

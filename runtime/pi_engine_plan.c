@@ -89,6 +89,7 @@ static uint64_t widest_q8(const struct pi_shape *sh)
     uint64_t n = pi_max_u32(sh->n_embd, sh->n_head * sh->head_dim);
 
     n = n > sh->n_ff ? n : sh->n_ff;
+    n = n > sh->n_embd_tok ? n : sh->n_embd_tok;
     return n / PI_Q8_BLOCK + 1;
 }
 
@@ -99,6 +100,7 @@ static enum pi_code plan_shared(struct pi_engine *e, struct plan *p, struct pi_e
     uint64_t d = sh->n_embd, n = pi_max_u32(e->n_batch, s->n_dec);
     uint64_t n_q = (uint64_t)sh->n_head * sh->head_dim,
              n_kv = (uint64_t)sh->n_head_kv * sh->head_dim, f = sizeof(float);
+    const uint64_t wide = d > sh->n_embd_tok ? d : sh->n_embd_tok;
     enum pi_code rc;
 
     PI_TRY(plan_add(p, &s->iota, 1, pi_max_u32(sh->n_ff, s->kv.n_ctx), sizeof(*s->iota), err));
@@ -107,7 +109,7 @@ static enum pi_code plan_shared(struct pi_engine *e, struct plan *p, struct pi_e
     PI_TRY(plan_add(p, &s->attn, n, n_q, f, err));
     PI_TRY(plan_add(p, &s->rotation, n, sh->n_rot, f, err));
     PI_TRY(plan_add(p, &s->normed, e->n_batch, d, f, err));
-    PI_TRY(plan_add(p, &s->tmp, e->n_batch, d, f, err));
+    PI_TRY(plan_add(p, &s->tmp, e->n_batch, wide, f, err));
     PI_TRY(plan_add(p, &s->k, e->n_batch, n_kv, f, err));
     PI_TRY(plan_add(p, &s->v, e->n_batch, n_kv, f, err));
     PI_TRY(plan_add(p, &s->h, e->n_batch, sh->n_ff, f, err));
@@ -117,7 +119,7 @@ static enum pi_code plan_shared(struct pi_engine *e, struct plan *p, struct pi_e
     if (s->act == PI_ACT_TYPE_Q8)
         PI_TRY(plan_add(p, &s->q8, e->n_batch, widest_q8(sh), sizeof(*s->q8), err));
     if (s->keep_input)
-        PI_TRY(plan_add(p, &s->layer_input, s->n_dec, d, f, err));
+        PI_TRY(plan_add(p, &s->layer_input, sh->parallel ? n : s->n_dec, d, f, err));
     for (int i = 0; s->keep_prev && i < 2; i++)
         PI_TRY(plan_add(p, &s->prev_attn[i], s->n_dec, d, f, err));
 out:
@@ -127,7 +129,7 @@ out:
 static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_err *err)
 {
     struct pi_state *s = &e->s;
-    uint64_t d = s->m->shape.n_embd;
+    uint64_t d = s->m->shape.n_embd, d_tok = s->m->shape.n_embd_tok, wide = d > d_tok ? d : d_tok;
     enum pi_code rc = PI_OK;
 
     for (uint32_t i = 0; i < (e->opt.on_gpu ? 1 : s->n_units); i++) {
@@ -139,13 +141,16 @@ static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_er
         PI_TRY(plan_add(p, &u->prod, s->n_dec, u->n_max, sizeof(*u->prod), err));
         PI_TRY(plan_add(p, &u->n_cand, s->n_lanes, PI_COUNT_STRIDE, sizeof(*u->n_cand), err));
         PI_TRY(plan_add(p, &u->n_act, s->n_lanes, PI_COUNT_STRIDE, sizeof(*u->n_act), err));
+        PI_TRY(plan_add(p, &u->n_up, s->n_lanes, PI_COUNT_STRIDE, sizeof(*u->n_up), err));
         PI_TRY(plan_add(p, &u->hidden, s->n_dec, widest(s->pred), sizeof(*u->hidden), err));
         PI_TRY(plan_add(p, &u->partial, s->n_dec, d, sizeof(*u->partial), err));
     }
     for (uint32_t i = 0; i < s->n_lanes; i++) {
         struct pi_lane *lane = &s->lanes[i];
 
-        PI_TRY(plan_add(p, &lane->normed, s->n_dec, d, sizeof(*lane->normed), err));
+        PI_TRY(plan_add(p, &lane->normed, s->n_dec, wide, sizeof(*lane->normed), err));
+        if (s->m->embd_out.data != NULL)
+            PI_TRY(plan_add(p, &lane->embd, s->n_dec, d_tok, sizeof(*lane->embd), err));
         if (s->act == PI_ACT_TYPE_Q8)
             PI_TRY(
                 plan_add(p, &lane->q8, s->n_dec, widest_q8(&s->m->shape), sizeof(*lane->q8), err));

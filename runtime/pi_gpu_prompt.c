@@ -371,8 +371,8 @@ static enum pi_code observe(struct pi_gpu_prompt *p, uint32_t layer, struct pi_e
 
     if (s->obs == NULL)
         return PI_OK;
-    return s->obs->ffn(s->obs->ctx, layer, p->n_tok, p->h.residual, p->h.normed, s->h, s->prod,
-                       err);
+    return s->obs->ffn(s->obs->ctx, layer, p->n_tok, p->h.residual, p->h.residual, p->h.normed,
+                       s->h, s->prod, err);
 }
 
 /* One layer, or several that are streamed in one run; *next: the first that was not worked on. */

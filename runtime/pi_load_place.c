@@ -6,6 +6,7 @@
 #include "common/pi_estimate.h"
 #include "common/pi_file.h"
 #include "runtime/pi_gpu.h"
+#include "runtime/pi_gpu_form.h"
 #include "runtime/pi_place_fit.h"
 #include "runtime/pi_place_gpu.h"
 
@@ -105,6 +106,22 @@ static enum pi_code choose_gpu(const struct pi_run_options *o, const struct pi_r
     return PI_OK;
 }
 
+/* A form without GPU kernels: the CPU has it, unless the GPU was asked for by name. */
+static enum pi_code check_form(const struct pi_run_options *o, const struct pi_run_log *log,
+                               struct pi_loaded *l, struct pi_err *err)
+{
+    const char *form = pi_gpu_form_lacks(&l->model);
+
+    if (l->gpu < 0 || form == NULL)
+        return PI_OK;
+    if (o->device.kind == PI_DEVICE_GPU)
+        return pi_gpu_form_check(&l->model, err);
+    pi_run_notice(log, "no GPU kernel for %s, which architecture %s has: running on the CPU", form,
+                  pi_arch_name(l->model.shape.arch));
+    l->gpu = -1;
+    return PI_OK;
+}
+
 enum pi_code pi_load_device(const struct pi_run_options *o, const struct pi_run_log *log,
                             struct pi_loaded *l, struct pi_err *err)
 {
@@ -137,6 +154,7 @@ enum pi_code pi_load_device(const struct pi_run_options *o, const struct pi_run_
             log, "no placement: running on the CPU; make one with: pi-place %s --vram-budget SIZE",
             o->model);
     }
+    PI_TRY(check_form(o, log, l, err));
 out:
     free(path);
     return rc;

@@ -146,6 +146,86 @@ static const char *layer_name(char *buf, uint32_t layer, const char *stem)
     return buf;
 }
 
+/* One matrix with the rows of q, k and v, in that order. */
+static enum pi_code load_fused(struct pi_model *m, uint32_t l, uint32_t n_q, uint32_t n_kv,
+                               struct pi_err *err)
+{
+    struct pi_layer_weights *w = &m->layers[l];
+    struct pi_mat qkv = {0};
+    char b[NAME_MAX_BYTES];
+    enum pi_code rc;
+
+    PI_TRY(load_mat(m, layer_name(b, l, "attn_qkv.weight"), n_q + 2 * n_kv, m->shape.n_embd, &qkv,
+                    err));
+    w->q = w->k = w->v = qkv;
+    w->q.n_rows = n_q;
+    w->k.n_rows = w->v.n_rows = n_kv;
+    w->k.data = pi_mat_row(&qkv, n_q);
+    w->v.data = pi_mat_row(&qkv, n_q + n_kv);
+    PI_TRY(load_vec(m, layer_name(b, l, "attn_qkv.bias"), n_q + 2 * n_kv, m->shape.biases, &w->q_b,
+                    err));
+    if (w->q_b != NULL) {
+        w->k_b = w->q_b + n_q;
+        w->v_b = w->k_b + n_kv;
+    }
+out:
+    return rc;
+}
+
+/* A block's norm, "attn_norm" or the like; *w_out stays NULL where it may be absent and is. */
+static enum pi_code load_norm(struct pi_model *m, uint32_t l, const char *stem, bool required,
+                              const float **w_out, const float **b_out, struct pi_err *err)
+{
+    const struct pi_shape *s = &m->shape;
+    char name[NAME_MAX_BYTES];
+    enum pi_code rc;
+
+    (void)snprintf(name, sizeof(name), "blk.%u.%s.weight", l, stem);
+    PI_TRY(load_vec(m, name, s->n_embd, required, w_out, err));
+    (void)snprintf(name, sizeof(name), "blk.%u.%s.bias", l, stem);
+    PI_TRY(load_vec(m, name, s->n_embd, s->layer_norm && *w_out != NULL, b_out, err));
+out:
+    return rc;
+}
+
+/* Parallel blocks have one norm, or attention has one of its own, attn_norm_2. */
+static enum pi_code load_norms(struct pi_model *m, uint32_t l, struct pi_err *err)
+{
+    struct pi_layer_weights *w = &m->layers[l];
+    enum pi_code rc;
+
+    if (!m->shape.parallel) {
+        PI_TRY(load_norm(m, l, "attn_norm", true, &w->attn_norm, &w->attn_norm_b, err));
+        PI_TRY(load_norm(m, l, "ffn_norm", true, &w->ffn_norm, &w->ffn_norm_b, err));
+        goto out;
+    }
+    PI_TRY(load_norm(m, l, "attn_norm", true, &w->ffn_norm, &w->ffn_norm_b, err));
+    PI_TRY(load_norm(m, l, "attn_norm_2", false, &w->attn_norm, &w->attn_norm_b, err));
+    if (w->attn_norm == NULL) {
+        w->attn_norm = w->ffn_norm;
+        w->attn_norm_b = w->ffn_norm_b;
+    }
+out:
+    return rc;
+}
+
+/* Norms behind the blocks become norms before the next one: see pi_model.h. */
+static void shift_norms(struct pi_model *m)
+{
+    const struct pi_layer_weights *last = &m->layers[m->shape.n_layer - 1];
+
+    m->out_norm = last->ffn_norm;
+    m->out_norm_b = last->ffn_norm_b;
+    for (uint32_t l = m->shape.n_layer; l-- > 0;) {
+        struct pi_layer_weights *w = &m->layers[l];
+
+        w->ffn_norm = w->attn_norm;
+        w->ffn_norm_b = w->attn_norm_b;
+        w->attn_norm = l > 0 ? m->layers[l - 1].ffn_norm : NULL;
+        w->attn_norm_b = l > 0 ? m->layers[l - 1].ffn_norm_b : NULL;
+    }
+}
+
 static enum pi_code load_attn(struct pi_model *m, uint32_t l, struct pi_err *err)
 {
     const struct pi_shape *s = &m->shape;
@@ -155,17 +235,24 @@ static enum pi_code load_attn(struct pi_model *m, uint32_t l, struct pi_err *err
     bool bias = s->biases;
     enum pi_code rc;
 
-    PI_TRY(load_vec(m, layer_name(b, l, "attn_norm.weight"), s->n_embd, true, &w->attn_norm, err));
-    PI_TRY(load_vec(m, layer_name(b, l, "attn_norm.bias"), s->n_embd, s->layer_norm,
-                    &w->attn_norm_b, err));
-    PI_TRY(load_mat(m, layer_name(b, l, "attn_q.weight"), n_q, s->n_embd, &w->q, err));
-    PI_TRY(load_mat(m, layer_name(b, l, "attn_k.weight"), n_kv, s->n_embd, &w->k, err));
-    PI_TRY(load_mat(m, layer_name(b, l, "attn_v.weight"), n_kv, s->n_embd, &w->v, err));
     PI_TRY(load_mat(m, layer_name(b, l, "attn_output.weight"), s->n_embd, n_q, &w->o, err));
-    PI_TRY(load_vec(m, layer_name(b, l, "attn_q.bias"), n_q, bias, &w->q_b, err));
-    PI_TRY(load_vec(m, layer_name(b, l, "attn_k.bias"), n_kv, bias, &w->k_b, err));
-    PI_TRY(load_vec(m, layer_name(b, l, "attn_v.bias"), n_kv, bias, &w->v_b, err));
     PI_TRY(load_vec(m, layer_name(b, l, "attn_output.bias"), s->n_embd, bias, &w->o_b, err));
+    if (find(m, layer_name(b, l, "attn_qkv.weight")) != NULL) {
+        PI_TRY(load_fused(m, l, n_q, n_kv, err));
+    } else {
+        PI_TRY(load_mat(m, layer_name(b, l, "attn_q.weight"), n_q, s->n_embd, &w->q, err));
+        PI_TRY(load_mat(m, layer_name(b, l, "attn_k.weight"), n_kv, s->n_embd, &w->k, err));
+        PI_TRY(load_mat(m, layer_name(b, l, "attn_v.weight"), n_kv, s->n_embd, &w->v, err));
+        PI_TRY(load_vec(m, layer_name(b, l, "attn_q.bias"), n_q, bias, &w->q_b, err));
+        PI_TRY(load_vec(m, layer_name(b, l, "attn_k.bias"), n_kv, bias, &w->k_b, err));
+        PI_TRY(load_vec(m, layer_name(b, l, "attn_v.bias"), n_kv, bias, &w->v_b, err));
+    }
+    if (s->qk_norm) {
+        PI_TRY(load_vec(m, layer_name(b, l, "attn_q_norm.weight"), s->head_dim, true, &w->q_norm,
+                        err));
+        PI_TRY(load_vec(m, layer_name(b, l, "attn_k_norm.weight"), s->head_dim, true, &w->k_norm,
+                        err));
+    }
 out:
     return rc;
 }
@@ -178,11 +265,10 @@ static enum pi_code load_ffn(struct pi_model *m, uint32_t l, struct pi_err *err)
     bool bias = s->biases;
     enum pi_code rc;
 
-    PI_TRY(load_vec(m, layer_name(b, l, "ffn_norm.weight"), s->n_embd, true, &w->ffn_norm, err));
-    PI_TRY(load_vec(m, layer_name(b, l, "ffn_norm.bias"), s->n_embd, s->layer_norm, &w->ffn_norm_b,
-                    err));
     if (s->gated)
         PI_TRY(load_mat(m, layer_name(b, l, "ffn_gate.weight"), s->n_ff, s->n_embd, &w->gate, err));
+    if (s->gated)
+        PI_TRY(load_vec(m, layer_name(b, l, "ffn_gate.bias"), s->n_ff, bias, &w->gate_b, err));
     PI_TRY(load_mat(m, layer_name(b, l, "ffn_up.weight"), s->n_ff, s->n_embd, &w->up, err));
     PI_TRY(load_vec(m, layer_name(b, l, "ffn_up.bias"), s->n_ff, bias, &w->up_b, err));
     if (find(m, layer_name(b, l, "ffn_down_t.weight")) != NULL) {
@@ -196,10 +282,6 @@ static enum pi_code load_ffn(struct pi_model *m, uint32_t l, struct pi_err *err)
     PI_TRY(load_vec(m, layer_name(b, l, "ffn_down_t.bias"), s->n_embd, false, &w->down_b, err));
     if (w->down_b == NULL)
         PI_TRY(load_vec(m, layer_name(b, l, "ffn_down.bias"), s->n_embd, bias, &w->down_b, err));
-    if (s->gated && (w->up_b != NULL || find(m, layer_name(b, l, "ffn_gate.bias")) != NULL))
-        PI_FAIL(err, PI_E_UNSUPPORTED,
-                "%s: layer %u has biases on gate or up of a gated feed-forward block",
-                m->file.map.path, l);
 out:
     return rc;
 }
@@ -225,14 +307,20 @@ static enum pi_code load_outer(struct pi_model *m, struct pi_err *err)
     const struct pi_shape *s = &m->shape;
     enum pi_code rc;
 
-    PI_TRY(load_mat(m, "token_embd.weight", s->n_vocab, s->n_embd, &m->tok_embd, err));
+    PI_TRY(load_mat(m, "token_embd.weight", s->n_vocab, s->n_embd_tok, &m->tok_embd, err));
+    if (s->n_embd_tok != s->n_embd) {
+        PI_TRY(load_mat(m, "project_in.weight", s->n_embd, s->n_embd_tok, &m->embd_in, err));
+        PI_TRY(load_mat(m, "project_out.weight", s->n_embd_tok, s->n_embd, &m->embd_out, err));
+    }
     if (s->learned_pos)
         PI_TRY(load_positions(m, err));
-    PI_TRY(load_vec(m, "output_norm.weight", s->n_embd, true, &m->out_norm, err));
-    PI_TRY(load_vec(m, "output_norm.bias", s->n_embd, s->layer_norm, &m->out_norm_b, err));
+    if (!s->post_norm) {
+        PI_TRY(load_vec(m, "output_norm.weight", s->n_embd, true, &m->out_norm, err));
+        PI_TRY(load_vec(m, "output_norm.bias", s->n_embd, s->layer_norm, &m->out_norm_b, err));
+    }
     m->output = m->tok_embd;
     if (find(m, "output.weight") != NULL)
-        PI_TRY(load_mat(m, "output.weight", s->n_vocab, s->n_embd, &m->output, err));
+        PI_TRY(load_mat(m, "output.weight", s->n_vocab, s->n_embd_tok, &m->output, err));
 out:
     return rc;
 }
@@ -326,9 +414,12 @@ enum pi_code pi_model_open(const char *path, const struct pi_model_options *opt,
     PI_TRY(load_outer(out, err));
     PI_ALLOC(out->layers, out->shape.n_layer, err);
     for (uint32_t l = 0; l < out->shape.n_layer; l++) {
+        PI_TRY(load_norms(out, l, err));
         PI_TRY(load_attn(out, l, err));
         PI_TRY(load_ffn(out, l, err));
     }
+    if (out->shape.post_norm)
+        shift_norms(out);
     PI_TRY(load_rope(out, err));
     PI_TRY(pi_model_lineage(&out->file, &out->lineage, err));
     PI_TRY(pi_model_fingerprint(&out->file, &out->fingerprint, err));

@@ -3,6 +3,12 @@
  *
  * pi_model owns the map; every pi_mat and every borrowed pointer lives as long as it does. Norm weights and biases are kept as F32 (converted
  * copies are owned). Constant after opening: any number of engines may share one.
+ *
+ * Every form is one and the same chain here, with  n = norm(r), r = base + block(n)  for attention and feed-forward in turn and a norm before the output:
+ *   norm before the blocks   base is r
+ *   parallel                 the feed-forward's n is made of the layer's input: n = ffn_norm(r as it was before attention)
+ *   norm behind the blocks   base is n, and norms stand one place further on: layer 0's attn_norm is absent (n = r), ffn_norm is the file's attn_norm, the
+ *                            next layer's attn_norm the file's ffn_norm, the last one of those out_norm
  */
 #ifndef PI_MODEL_H
 #define PI_MODEL_H
@@ -13,18 +19,21 @@
 #include "common/pi_shape.h"
 
 struct pi_layer_weights {
-    const float *attn_norm, *attn_norm_b; /* (n_embd); biases NULL for RMSNorm */
-    const float *ffn_norm, *ffn_norm_b;   /* (n_embd) */
-    struct pi_mat q, k, v;                /* (n_embd_q | n_embd_kv, n_embd) */
-    struct pi_mat o;                      /* (n_embd, n_embd_q) */
-    const float *q_b, *k_b, *v_b, *o_b;   /* or NULL */
-    struct pi_mat gate;                   /* (n_ff, n_embd); absent when not gated */
-    struct pi_mat up;                     /* (n_ff, n_embd) */
+    const float *attn_norm,
+        *attn_norm_b;                   /* (n_embd); biases NULL for RMSNorm; both NULL: no norm */
+    const float *ffn_norm, *ffn_norm_b; /* (n_embd) */
+    struct pi_mat q, k, v;              /* (n_embd_q | n_embd_kv, n_embd) */
+    struct pi_mat o;                    /* (n_embd, n_embd_q) */
+    const float *q_b, *k_b, *v_b, *o_b; /* or NULL */
+    const float *q_norm, *k_norm;       /* (head_dim) with qk_norm */
+    struct pi_mat gate;                 /* (n_ff, n_embd); absent when not gated */
+    struct pi_mat up;                   /* (n_ff, n_embd) */
     /* (n_ff, n_embd): one row per neuron; absent until sparse modes need it when the file has
      * ffn_down */
     struct pi_mat down_t;
     /* (n_embd, n_ff): as files of others store it; absent when the file has ffn_down_t */
     struct pi_mat down;
+    const float *gate_b; /* (n_ff) or NULL */
     const float *up_b;   /* (n_ff) or NULL */
     const float *down_b; /* (n_embd) or NULL */
 };
@@ -34,9 +43,11 @@ struct pi_model {
     struct pi_shape shape;
     struct pi_lineage lineage;
     struct pi_fingerprint fingerprint;
-    struct pi_mat tok_embd; /* (n_vocab, n_embd) */
+    struct pi_mat tok_embd; /* (n_vocab, n_embd_tok) */
     struct pi_mat pos_embd; /* (pos_offset + n_ctx_train, n_embd); absent with rotary embedding */
-    struct pi_mat output;   /* (n_vocab, n_embd); tok_embd when tied */
+    struct pi_mat output;   /* (n_vocab, n_embd_tok); tok_embd when tied */
+    /* (n_embd, n_embd_tok), (n_embd_tok, n_embd): behind the embedding, before the output; absent where the widths are the same */
+    struct pi_mat embd_in, embd_out;
     const float *out_norm, *out_norm_b;
     float *inv_freq;                 /* (n_rot / 2), scaling and rope_freqs applied; owned */
     float rope_mscale;               /* cos and sin are multiplied by it; 1 but for yarn */

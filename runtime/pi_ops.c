@@ -15,8 +15,13 @@ void pi_ops_embed(const struct pi_state *s, uint32_t t, float *out, float *tmp)
 {
     const struct pi_model *m = s->m;
     uint32_t n = m->shape.n_embd;
+    bool projected = m->embd_in.data != NULL;
 
-    s->cpu->type[m->tok_embd.type]->to_f32(pi_mat_row(&m->tok_embd, (uint32_t)s->token[t]), out, n);
+    s->cpu->type[m->tok_embd.type]->to_f32(pi_mat_row(&m->tok_embd, (uint32_t)s->token[t]),
+                                           projected ? tmp : out, m->tok_embd.n_cols);
+    if (projected)
+        pi_ops_dots(s->cpu, &m->embd_in, NULL, (struct pi_span){0, n}, (struct pi_vecs){.x = tmp},
+                    1, NULL, out, 0);
     if (!m->shape.learned_pos)
         return;
     s->cpu->type[m->pos_embd.type]->to_f32(
@@ -30,10 +35,25 @@ void pi_ops_norm(const struct pi_state *s, const float *x, const float *w, const
 {
     const struct pi_shape *sh = &s->m->shape;
 
-    if (sh->layer_norm)
+    if (w == NULL)
+        memcpy(out, x, sh->n_embd * sizeof(*out));
+    else if (sh->layer_norm)
         pi_layer_norm(x, w, b, sh->norm_eps, out, sh->n_embd);
     else
         pi_rms_norm(s->cpu, x, w, sh->norm_eps, out, sh->n_embd);
+}
+
+void pi_ops_head_norm(const struct pi_state *s, const float *w, float *x, uint32_t n_heads)
+{
+    const struct pi_shape *sh = &s->m->shape;
+
+    for (uint32_t h = 0; w != NULL && h < n_heads; h++, x += sh->head_dim)
+        pi_rms_norm(s->cpu, x, w, sh->norm_eps, x, sh->head_dim);
+}
+
+const float *pi_ops_ffn_input(const struct pi_state *s)
+{
+    return s->m->shape.parallel ? s->layer_input : s->residual;
 }
 
 void pi_ops_rotation(const struct pi_state *s, uint32_t t)
@@ -151,19 +171,21 @@ static void team_embed(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32
         pi_ops_count(s, &s->stats.weights_other, &s->m->tok_embd, n_tok);
         if (s->m->shape.learned_pos)
             pi_ops_count(s, &s->stats.weights_other, &s->m->pos_embd, n_tok);
+        pi_ops_count(s, &s->stats.weights_other, &s->m->embd_in,
+                     (uint64_t)n_tok * s->m->embd_in.n_rows);
         s->stats.tokens += n_tok;
     }
 }
 
-/* The residual normed into the thread's own lane: every thread needs all of it, and computing it again costs less than a barrier. So it is with its
+/* x (n_tok, n_embd) normed into the thread's own lane: every thread needs all of it, and computing it again costs less than a barrier. So it is with its
  * quantised form. */
-static void norm_lane(const struct pi_state *s, const float *w, const float *b, uint32_t n_tok,
-                      uint32_t thread)
+static void norm_lane(const struct pi_state *s, const float *x, const float *w, const float *b,
+                      uint32_t n_tok, uint32_t thread)
 {
     uint32_t d = s->m->shape.n_embd;
 
     for (uint32_t t = 0; t < n_tok; t++)
-        pi_ops_norm(s, s->residual + (size_t)t * d, w, b, s->lanes[thread].normed + (size_t)t * d);
+        pi_ops_norm(s, x + (size_t)t * d, w, b, s->lanes[thread].normed + (size_t)t * d);
 }
 
 /* Keeps this thread's columns of the residual for a predictor that reads it later. */
@@ -186,7 +208,7 @@ static void team_attn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, ui
 
     if (s->keep_input)
         keep_residual(s, s->layer_input, n_tok, thread, n_threads);
-    norm_lane(s, w->attn_norm, w->attn_norm_b, n_tok, thread);
+    norm_lane(s, s->residual, w->attn_norm, w->attn_norm_b, n_tok, thread);
     pi_ops_quantise_group(s, (const struct pi_mat *const[]){&w->q, &w->k, &w->v}, 3, false,
                           s->lanes[thread].normed, n_tok, s->lanes[thread].q8);
 }
@@ -206,7 +228,7 @@ static void team_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
 
     if (s->keep_prev)
         keep_residual(s, s->prev_attn[op->layer & 1], n_tok, thread, n_threads);
-    norm_lane(s, w->ffn_norm, w->ffn_norm_b, n_tok, thread);
+    norm_lane(s, pi_ops_ffn_input(s), w->ffn_norm, w->ffn_norm_b, n_tok, thread);
     pi_ops_quantise_group(s, (const struct pi_mat *const[]){&w->gate, &w->up}, 2,
                           normed_goes_on(s, op->layer), s->lanes[thread].normed, n_tok,
                           s->lanes[thread].q8);
@@ -230,6 +252,7 @@ static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t
 
         pi_ops_dots(s->cpu, &w->q, NULL, (struct pi_span){head * hd, (head + 1) * hd}, x, 1, w->q_b,
                     q, 0);
+        pi_ops_head_norm(s, w->q_norm, q, 1);
         pi_ops_rope(s, q, 1, t);
         for (uint32_t i = 0; i < hd; i++)
             q[i] *= scale;
@@ -238,8 +261,10 @@ static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t
     pi_ops_dots(s->cpu, is_k ? &w->k : &w->v, NULL,
                 (struct pi_span){kv_head * hd, (kv_head + 1) * hd}, x, 1, is_k ? w->k_b : w->v_b,
                 lane->head, 0);
-    if (is_k)
+    if (is_k) {
+        pi_ops_head_norm(s, w->k_norm, lane->head, 1);
         pi_ops_rope(s, lane->head, 1, t);
+    }
     pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, kv_head * hd, lane->head, hd);
 }
 
@@ -288,6 +313,10 @@ static void team_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
     const struct pi_lane *lane = &s->lanes[thread];
     float *out = lane->normed; /* free since q, k and v were made from it */
 
+    /* nobody has read the residual since QKV's barrier, so that it may become what was normed */
+    for (uint32_t t = 0; s->m->shape.post_norm && t < n_tok; t++)
+        memcpy(s->residual + (size_t)t * d + rows.begin, out + (size_t)t * d + rows.begin,
+               (rows.end - rows.begin) * sizeof(*out));
     pi_ops_quantise(s, &w->o, s->attn, n_tok, lane->q8);
     pi_ops_dots(s->cpu, &w->o, NULL, rows, (struct pi_vecs){s->attn, lane->q8}, n_tok, w->o_b, out,
                 d);
@@ -306,6 +335,7 @@ static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
                           uint32_t n_threads)
 {
     struct pi_state *s = ctx;
+    const struct pi_mat *project = &s->m->embd_out;
     float *out = s->lanes[thread].normed;
     size_t d = s->m->shape.n_embd;
     uint32_t n_want = 0;
@@ -317,7 +347,16 @@ static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
             continue;
         pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b, out + n_want++ * d);
     }
-    pi_ops_quantise(s, &s->m->output, s->lanes[thread].normed, n_want, s->lanes[thread].q8);
+    if (project->data !=
+        NULL) { /* small beside the output matrix: each thread computes all of it */
+        out = s->lanes[thread].embd;
+        pi_ops_dots(s->cpu, project, NULL, (struct pi_span){0, project->n_rows},
+                    (struct pi_vecs){.x = s->lanes[thread].normed}, n_want, NULL, out,
+                    project->n_rows);
+    }
+    pi_ops_quantise(s, &s->m->output, out, n_want, s->lanes[thread].q8);
+    if (thread == 0)
+        pi_ops_count(s, &s->stats.weights_other, project, (uint64_t)n_want * project->n_rows);
 }
 
 static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -334,8 +373,10 @@ static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint3
     if (n_want == 0)
         return;
     pi_ops_dots(s->cpu, w, NULL, rows,
-                (struct pi_vecs){s->lanes[thread].normed, s->lanes[thread].q8}, n_want, NULL,
-                s->logits + rows.begin, w->n_rows);
+                (struct pi_vecs){s->m->embd_out.data != NULL ? s->lanes[thread].embd
+                                                             : s->lanes[thread].normed,
+                                 s->lanes[thread].q8},
+                n_want, NULL, s->logits + rows.begin, w->n_rows);
     if (thread == 0)
         pi_ops_count(s, &s->stats.weights_other, w, (uint64_t)n_want * w->n_rows);
 }

@@ -47,6 +47,7 @@ struct pi_unit {
     float *gate;              /* (n_tok, n_max) */
     float *prod;              /* (n_tok, n_max) what the down projection is given */
     uint32_t *n_cand, *n_act; /* (n_threads, PI_COUNT_STRIDE) */
+    uint32_t *n_up;           /* the same: rows of up read */
     float *hidden;            /* (n_tok, widest predictor) */
     float *partial;           /* (n_tok, n_embd) */
 };
@@ -56,7 +57,8 @@ struct pi_unit {
 
 /* What belongs to one thread of the team. */
 struct pi_lane {
-    float *normed; /* (decode tokens, n_embd) */
+    float *normed; /* (decode tokens, wider of n_embd and n_embd_tok) */
+    float *embd;   /* (decode tokens, n_embd_tok) behind embd_out, where there is one */
     struct pi_q8 *
         q8; /* (decode tokens, widest input) what products read now, quantised; NULL with F32 activations */
     float *scores; /* (n_ctx) */
@@ -77,7 +79,7 @@ struct pi_state {
     struct pi_lane *lanes;
     uint32_t *iota;  /* (max(n_ff, n_ctx)) 0, 1, 2 ... */
     uint32_t n_dec;  /* most tokens of a decode step */
-    bool keep_input; /* some predictor reads the layer's input */
+    bool keep_input; /* some predictor, or a parallel block, reads the layer's input */
     bool keep_prev;  /* some predictor reads the residual of the layer before */
 
     /* the step */
@@ -95,8 +97,9 @@ struct pi_state {
     float *down_tile;            /* prompt: (PI_DOWN_TILE, n_embd) */
     struct pi_blas_scratch blas; /* prompt */
     struct pi_q8 *q8;            /* prompt: (n_batch, widest input) with quantised activations */
-    float *layer_input;          /* decode: (n_dec, n_embd), when kept */
-    float *prev_attn[2];         /* decode: (n_dec, n_embd) of even and odd layers, when kept */
+    float *
+        layer_input; /* (n_dec, n_embd), when kept; of the largest chunk where blocks are parallel */
+    float *prev_attn[2]; /* decode: (n_dec, n_embd) of even and odd layers, when kept */
 
     const struct pi_observer *obs;
     uint8_t *traced, *truth;      /* (n_layer, n_ff) 0 or 1 a neuron; NULL: no trace */
@@ -133,11 +136,16 @@ static inline bool pi_state_wants(const struct pi_state *s, uint32_t t)
 
 /* Pieces both tables share. */
 
-/* Token (and position) embedding of token t -> out (n_embd); tmp: (n_embd) scratch, used with learned positions only. */
+/* Token (and position) embedding of token t -> out (n_embd); tmp: scratch as wide as n_embd and as n_embd_tok, used with learned positions or a projection
+ * only. */
 void pi_ops_embed(const struct pi_state *s, uint32_t t, float *out, float *tmp);
-/* RMSNorm or LayerNorm as the model has it. */
+/* RMSNorm or LayerNorm as the model has it; w NULL: x as it is. */
 void pi_ops_norm(const struct pi_state *s, const float *x, const float *w, const float *b,
                  float *out);
+/* RMSNorm over each of n_heads heads, in place, where w (head_dim) is not NULL. */
+void pi_ops_head_norm(const struct pi_state *s, const float *w, float *x, uint32_t n_heads);
+/* What the norms of a layer read: the residual, for the feed-forward of a parallel block the layer's input. */
+const float *pi_ops_ffn_input(const struct pi_state *s);
 /* Cosines and sines of token t's position into s->rotation: all layers and heads share them. */
 void pi_ops_rotation(const struct pi_state *s, uint32_t t);
 /* Rotates token t's heads in place (RoFormer, eq. 34), as pi_rope() does; nothing without rotary embedding. */

@@ -43,12 +43,12 @@ static uint32_t original(const struct block *b, uint32_t local)
     return b->ul->ids != NULL ? b->ul->ids[local] : local;
 }
 
-/* The matrix that the activation is applied to: gate, or up where there is no gate; its bias. */
+/* The matrix that decides which neurons fire: gate, or up where there is no gate; its bias. */
 static const struct pi_mat *first_mat(const struct block *b, const float **bias)
 {
     bool gated = b->s->m->shape.gated;
 
-    *bias = gated ? NULL : b->w->up_b;
+    *bias = gated ? b->w->gate_b : b->w->up_b;
     return gated ? &b->w->gate : &b->w->up;
 }
 
@@ -135,6 +135,17 @@ static void trace_truth(const struct block *b, const uint32_t *ids, const float 
             pi_activate(sh, pre[i]) != 0.0f;
 }
 
+/* Where up is activated too, a neuron fires when both do. */
+static void trace_up(const struct block *b, float *pre)
+{
+    const struct pi_shape *sh = &b->s->m->shape;
+    uint8_t *truth = b->s->truth + (size_t)b->layer * sh->n_ff;
+
+    pi_ops_dots(b->s->cpu, &b->w->up, b->ul->ids, b->mine, lane_input(b, 0), 1, b->w->up_b, pre, 0);
+    for (uint32_t i = b->mine.begin; i < b->mine.end; i++)
+        truth[original(b, i)] &= pi_activate(sh, pre[i - b->mine.begin]) != 0.0f;
+}
+
 /* Full gate of the thread's neurons for token 0; pre: scratch of the span's length. */
 static void trace_block(const struct block *b, float *pre)
 {
@@ -145,6 +156,8 @@ static void trace_block(const struct block *b, float *pre)
 
     pi_ops_dots(b->s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), 1, bias, pre, 0);
     trace_truth(b, b->ul->ids, pre, b->mine.end - b->mine.begin);
+    if (sh->act_up)
+        trace_up(b, pre);
     for (uint32_t i = b->mine.begin; i < b->mine.end; i++) {
         uint32_t id = original(b, i);
 
@@ -169,10 +182,12 @@ static void dense_span(const struct block *b)
     pi_ops_dots(s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, bias, gate,
                 b->u->n_max);
     if (sh->gated)
-        pi_ops_dots(s->cpu, &b->w->up, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, NULL, prod,
-                    b->u->n_max);
+        pi_ops_dots(s->cpu, &b->w->up, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, b->w->up_b,
+                    prod, b->u->n_max);
     for (uint32_t t = 0; t < b->n_tok; t++, gate += b->u->n_max, prod += b->u->n_max) {
         pi_activate_n(sh, gate, n);
+        if (sh->act_up)
+            pi_activate_n(sh, prod, n);
         for (uint32_t i = 0; i < n; i++)
             prod[i] = sh->gated ? gate[i] * prod[i] : gate[i];
     }
@@ -194,6 +209,32 @@ static uint32_t compact(const struct block *b, const uint32_t *ids, uint32_t n_i
         n += h != 0.0f;
     }
     return n;
+}
+
+/* Up of n neurons that fire, times what their gates give. Returns how many are left: where up is activated too, more of them drop out. */
+static uint32_t apply_up(const struct block *b, uint32_t *act, uint32_t n, struct pi_vecs x,
+                         const float *gate, float *prod)
+{
+    const struct pi_shape *sh = &b->s->m->shape;
+    uint32_t left = 0;
+
+    if (!sh->gated) {
+        memcpy(prod, gate, n * sizeof(*prod));
+        return n;
+    }
+    pi_ops_dots(b->s->cpu, &b->w->up, act, (struct pi_span){0, n}, x, 1, b->w->up_b, prod, 0);
+    if (sh->act_up)
+        pi_activate_n(sh, prod, n);
+    for (uint32_t i = 0; i < n; i++)
+        prod[i] *= gate[i];
+    for (uint32_t i = 0; sh->act_up && i < n; i++) {
+        float p = prod[i];
+
+        act[left] = act[i];
+        prod[left] = p;
+        left += p != 0.0f;
+    }
+    return sh->act_up ? left : n;
 }
 
 /* Exact and predicted: the activation of all neurons of the span or of its candidates, up only where it is not zero. */
@@ -219,11 +260,8 @@ static void sparse_span(const struct block *b)
             pi_ops_dots(s->cpu, w, ids, (struct pi_span){0, n}, x, 1, bias, gate, 0);
         }
         n = compact(b, ids, n, gate, act);
-        if (s->m->shape.gated)
-            pi_ops_dots(s->cpu, &b->w->up, act, (struct pi_span){0, n}, x, 1, NULL, prod, 0);
-        for (uint32_t i = 0; i < n; i++)
-            prod[i] = s->m->shape.gated ? prod[i] * gate[i] : gate[i];
-        b->u->n_act[b->thread * PI_COUNT_STRIDE + t] = n;
+        b->u->n_up[b->thread * PI_COUNT_STRIDE + t] = n;
+        b->u->n_act[b->thread * PI_COUNT_STRIDE + t] = apply_up(b, act, n, x, gate, prod);
     }
 }
 
@@ -296,23 +334,24 @@ static void down_columns(const struct block *b, bool dense)
 static void count_block(const struct block *b, bool dense)
 {
     struct pi_state *s = b->s;
-    uint64_t n_first = 0, n_act = 0;
+    uint64_t n_first = 0, n_up = 0, n_act = 0;
     const float *bias;
     const struct pi_mat *first = first_mat(b, &bias);
 
     for (uint32_t t = 0; t < b->n_tok; t++) {
         for (uint32_t th = 0; !dense && th < b->n_threads; th++) {
+            n_up += b->u->n_up[th * PI_COUNT_STRIDE + t];
             n_act += b->u->n_act[th * PI_COUNT_STRIDE + t];
             n_first += b->ul->predicted ? b->u->n_cand[th * PI_COUNT_STRIDE + t] : 0;
         }
     }
     if (dense)
-        n_act = (uint64_t)b->n_tok * b->ul->n;
+        n_up = n_act = (uint64_t)b->n_tok * b->ul->n;
     if (!b->ul->predicted)
         n_first = (uint64_t)b->n_tok * b->ul->n;
     pi_ops_count(s, &s->stats.weights_ffn, first, n_first);
     if (s->m->shape.gated)
-        pi_ops_count(s, &s->stats.weights_ffn, &b->w->up, n_act);
+        pi_ops_count(s, &s->stats.weights_ffn, &b->w->up, n_up);
     if (down_as_stored(b, dense))
         pi_ops_count(s, &s->stats.weights_ffn, &b->w->down, (uint64_t)b->n_tok * b->w->down.n_rows);
     else
@@ -349,6 +388,7 @@ void pi_team_merge(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t t
 
     for (uint32_t t = 0; t < n_tok; t++) {
         float *r = s->residual + (size_t)t * d;
+        const float *base = s->m->shape.post_norm ? s->lanes[thread].normed + (size_t)t * d : r;
 
         for (uint32_t c = cols.begin; c < cols.end; c++) {
             float sum = w->down_b != NULL ? w->down_b[c] : 0.0f;
@@ -357,7 +397,7 @@ void pi_team_merge(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t t
                 if (s->units[u].layers[op->layer].n > 0)
                     sum += s->units[u].partial[(size_t)t * d + c];
             }
-            r[c] += sum;
+            r[c] = base[c] + sum;
         }
     }
 }

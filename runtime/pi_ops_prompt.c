@@ -14,12 +14,12 @@
 struct job {
     struct pi_state *s;
     uint32_t layer, n_tok;
-    const float *w, *b; /* norm */
+    const float *w, *b; /* norm of x */
     /* matrices that read the result, and whether others do (pi_ops_quantise_group()) */
     const struct pi_mat *mats[3];
     int n_mats;
     bool others;
-    const float *x; /* to be quantised for mats[0] */
+    const float *x; /* what is normed, or quantised for mats[0] */
 };
 
 /* Tokens of one piece of element-wise work. */
@@ -33,11 +33,12 @@ static void for_tokens(struct pi_state *s, pi_pool_range_fn fn, struct job *j)
 static void embed_range(void *ctx, size_t begin, size_t end)
 {
     const struct job *j = ctx;
-    uint32_t d = j->s->m->shape.n_embd;
+    const struct pi_shape *sh = &j->s->m->shape;
+    uint32_t d = sh->n_embd, wide = d > sh->n_embd_tok ? d : sh->n_embd_tok;
 
     for (size_t t = begin; t < end; t++) {
         pi_ops_rotation(j->s, (uint32_t)t);
-        pi_ops_embed(j->s, (uint32_t)t, j->s->residual + t * d, j->s->tmp + t * d);
+        pi_ops_embed(j->s, (uint32_t)t, j->s->residual + t * d, j->s->tmp + t * wide);
     }
 }
 
@@ -59,7 +60,7 @@ static void norm_range(void *ctx, size_t begin, size_t end)
     for (size_t t = begin; t < end; t++) {
         float *x = j->s->normed + t * d;
 
-        pi_ops_norm(j->s, j->s->residual + t * d, j->w, j->b, x);
+        pi_ops_norm(j->s, j->x + t * d, j->w, j->b, x);
         pi_ops_quantise_group(j->s, j->mats, j->n_mats, j->others, x, 1,
                               j->s->q8 != NULL ? j->s->q8 + t * d / PI_Q8_BLOCK : NULL);
     }
@@ -99,12 +100,16 @@ static enum pi_code solo_attn_norm(void *ctx, const struct pi_op *op, uint32_t n
     struct job j = {.s = s,
                     .layer = op->layer,
                     .n_tok = n_tok,
+                    .x = s->residual,
                     .w = w->attn_norm,
                     .b = w->attn_norm_b,
                     .mats = {&w->q, &w->k, &w->v},
                     .n_mats = 3};
 
     (void)err;
+    if (s->m->shape.parallel)
+        memcpy(s->layer_input, s->residual,
+               (size_t)n_tok * s->m->shape.n_embd * sizeof(*s->residual));
     for_tokens(s, norm_range, &j);
     return PI_OK;
 }
@@ -117,6 +122,7 @@ static enum pi_code solo_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_
     struct job j = {.s = s,
                     .layer = op->layer,
                     .n_tok = n_tok,
+                    .x = pi_ops_ffn_input(s),
                     .w = w->ffn_norm,
                     .b = w->ffn_norm_b,
                     .mats = {&w->gate, &w->up},
@@ -136,13 +142,16 @@ static void rope_range(void *ctx, size_t begin, size_t end)
     const struct pi_shape *sh = &s->m->shape;
     uint32_t n_q = sh->n_head * sh->head_dim, n_kv = sh->n_head_kv * sh->head_dim;
     float scale = 1.0f / sqrtf((float)sh->head_dim);
+    const struct pi_layer_weights *w = &s->m->layers[j->layer];
 
     for (size_t t = begin; t < end; t++) {
         float *q = s->q + t * n_q;
 
+        pi_ops_head_norm(s, w->q_norm, q, sh->n_head);
         pi_ops_rope(s, q, sh->n_head, (uint32_t)t);
         for (uint32_t i = 0; i < n_q; i++)
             q[i] *= scale;
+        pi_ops_head_norm(s, w->k_norm, s->k + t * n_kv, sh->n_head_kv);
         pi_ops_rope(s, s->k + t * n_kv, sh->n_head_kv, (uint32_t)t);
         pi_ops_kv_store(s, s->kv.k, j->layer, (uint32_t)t, 0, s->k + t * n_kv, n_kv);
         pi_ops_kv_store(s, s->kv.v, j->layer, (uint32_t)t, 0, s->v + t * n_kv, n_kv);
@@ -192,13 +201,20 @@ static enum pi_code solo_attn(void *ctx, const struct pi_op *op, uint32_t n_tok,
     return PI_OK;
 }
 
+/* What a block's output is added to: see pi_model.h. */
+static const float *base_of(const struct pi_state *s)
+{
+    return s->m->shape.post_norm ? s->normed : s->residual;
+}
+
 static void add_range(void *ctx, size_t begin, size_t end)
 {
     const struct job *j = ctx;
+    const float *base = base_of(j->s);
     uint32_t d = j->s->m->shape.n_embd;
 
     for (size_t i = begin * d; i < end * d; i++)
-        j->s->residual[i] += j->s->tmp[i];
+        j->s->residual[i] = base[i] + j->s->tmp[i];
 }
 
 static enum pi_code solo_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok,
@@ -226,6 +242,8 @@ static void activate_range(void *ctx, size_t begin, size_t end)
     const struct pi_shape *sh = &s->m->shape;
 
     pi_activate_n(sh, s->h + begin * sh->n_ff, (end - begin) * sh->n_ff);
+    if (sh->act_up)
+        pi_activate_n(sh, s->prod + begin * sh->n_ff, (end - begin) * sh->n_ff);
     for (size_t i = begin * sh->n_ff; sh->gated && i < end * sh->n_ff; i++)
         s->prod[i] *= s->h[i];
 }
@@ -266,8 +284,8 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     uint32_t d = sh->n_embd;
     struct pi_blas_in normed = {.x = s->normed, .ldx = d, .n_tok = n_tok, .n_cols = d};
     struct pi_blas_in prod = {.x = s->prod, .ldx = sh->n_ff, .n_tok = n_tok, .n_cols = sh->n_ff};
-    const struct pi_blas_out gated[] = {{&w->gate, NULL, s->h, sh->n_ff},
-                                        {&w->up, NULL, s->prod, sh->n_ff}};
+    const struct pi_blas_out gated[] = {{&w->gate, w->gate_b, s->h, sh->n_ff},
+                                        {&w->up, w->up_b, s->prod, sh->n_ff}};
     const struct pi_blas_out plain = {&w->up, w->up_b, s->h, sh->n_ff};
     const struct pi_blas_out down = {&w->down, NULL, s->tmp, d};
     enum pi_code rc;
@@ -275,8 +293,8 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
     PI_TRY(products(s, &normed, sh->gated ? gated : &plain, sh->gated ? 2 : 1, err));
     for_tokens(s, activate_range, &j);
     if (s->obs != NULL)
-        PI_TRY(
-            s->obs->ffn(s->obs->ctx, op->layer, n_tok, s->residual, s->normed, s->h, s->prod, err));
+        PI_TRY(s->obs->ffn(s->obs->ctx, op->layer, n_tok, s->residual, pi_ops_ffn_input(s),
+                           s->normed, s->h, s->prod, err));
     if (w->down.data != NULL) {
         quantise(s, &w->down, s->prod, n_tok);
         PI_TRY(products(s, &prod, &down, 1, err));
@@ -290,12 +308,13 @@ out:
 static void merge_range(void *ctx, size_t begin, size_t end)
 {
     const struct job *j = ctx;
-    const float *b = j->s->m->layers[j->layer].down_b;
+    const float *b = j->s->m->layers[j->layer].down_b, *base = base_of(j->s);
     uint32_t d = j->s->m->shape.n_embd;
 
     for (size_t t = begin; t < end; t++) {
         for (uint32_t c = 0; c < d; c++)
-            j->s->residual[t * d + c] += (b != NULL ? b[c] : 0.0f) + j->s->tmp[t * d + c];
+            j->s->residual[t * d + c] =
+                base[t * d + c] + ((b != NULL ? b[c] : 0.0f) + j->s->tmp[t * d + c]);
     }
 }
 
@@ -323,7 +342,8 @@ static enum pi_code solo_out_norm(void *ctx, const struct pi_op *op, uint32_t n_
             pi_ops_norm(s, s->residual + t * d, s->m->out_norm, s->m->out_norm_b,
                         s->normed + n++ * d);
     }
-    quantise(s, &s->m->output, s->normed, (uint32_t)n);
+    if (s->m->embd_out.data == NULL)
+        quantise(s, &s->m->output, s->normed, (uint32_t)n);
     return PI_OK;
 }
 
@@ -331,16 +351,27 @@ static enum pi_code solo_output(void *ctx, const struct pi_op *op, uint32_t n_to
                                 struct pi_err *err)
 {
     struct pi_state *s = ctx;
-    const uint32_t d = s->m->shape.n_embd;
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_mat *project = &s->m->embd_out;
     const struct pi_blas_out out = {&s->m->output, NULL, s->logits, s->m->output.n_rows};
-    struct pi_blas_in in = {.x = s->normed, .ldx = d, .n_tok = 0, .n_cols = d};
+    const struct pi_blas_out narrow = {project, NULL, s->tmp, project->n_rows};
+    struct pi_blas_in in = {.x = s->normed, .ldx = sh->n_embd, .n_cols = sh->n_embd};
+    enum pi_code rc = PI_OK;
 
     (void)op;
     for (uint32_t t = 0; t < n_tok; t++)
         in.n_tok += pi_state_wants(s, t);
     if (in.n_tok == 0)
         return PI_OK;
-    return products(s, &in, &out, 1, err);
+    if (project->data != NULL) {
+        PI_TRY(pi_blas_products(s->pool, &s->blas, &in, &narrow, 1, err));
+        in.x = s->tmp;
+        in.ldx = in.n_cols = sh->n_embd_tok;
+        quantise(s, &s->m->output, s->tmp, in.n_tok);
+    }
+    rc = products(s, &in, &out, 1, err);
+out:
+    return rc;
 }
 
 const pi_solo_op pi_solo_ops[PI_OP_KINDS] = {

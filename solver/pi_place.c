@@ -131,6 +131,10 @@ static void notices(const struct session *s, const char *path)
     if (s->opt->budget > 0 && s->hw.n_gpus > 1)
         pi_notice(s->prog, s->common, "the machine has %u GPUs; the placement uses the first, %s",
                   s->hw.n_gpus, s->hw.gpus[0].name);
+    if (s->opt->budget > 0 && pi_shape_gpu_lacks(&s->shape) != NULL)
+        pi_notice(s->prog, s->common,
+                  "no GPU kernel for %s, which architecture %s has: pi-run will use the CPU alone",
+                  pi_shape_gpu_lacks(&s->shape), pi_arch_name(s->shape.arch));
     if (s->plan.above_memory)
         pi_notice(s->prog, s->common,
                   "the budget is more than the GPU's memory (%.0f bytes), which is used instead",

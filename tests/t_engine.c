@@ -87,7 +87,9 @@ static void test_architectures(void)
     t.n_head_kv = 2;
     check_by_hand(&t, "arcee");
     t.bias = true;
+    t.mlp_bias = true;
     check_by_hand(&t, "arcee with all biases");
+    t.bias = t.mlp_bias = false;
     t.arch = PI_ARCH_NEMOTRON;
     t.n_rot = 8;
     check_by_hand(&t, "nemotron");
@@ -99,6 +101,41 @@ static void test_architectures(void)
     t.tied = true;
     t.act = "silu";
     check_by_hand(&t, "qwen2");
+    t.arch = PI_ARCH_QWEN3;
+    t.head_dim = 24;
+    check_by_hand(&t, "qwen3");
+    t = llama;
+    t.mlp_bias = t.bias = true;
+    check_by_hand(&t, "llama with all biases");
+    t.arch = PI_ARCH_BAMBOO;
+    t.mlp_bias = t.bias = false;
+    check_by_hand(&t, "bamboo");
+}
+
+static void test_falcon_and_350m(void)
+{
+    struct tiny t = llama;
+
+    t.arch = PI_ARCH_FALCON;
+    t.tied = true;
+    t.n_head_kv = 1;
+    check_by_hand(&t, "falcon 7B");
+    t.n_head_kv = 2;
+    t.two_norms = true;
+    check_by_hand(&t, "falcon 40B");
+    t.bias = t.mlp_bias = true;
+    t.down_t = false;
+    check_by_hand(&t, "falcon with all biases, ffn_down");
+    t = opt;
+    t.post_norm = true;
+    check_by_hand(&t, "opt, norms behind the blocks");
+    t.n_embd_tok = 40;
+    check_by_hand(&t, "opt-350m: projections too");
+    t.n_embd_tok = 96;
+    t.tied = false;
+    check_by_hand(&t, "wider token embeddings");
+    t.post_norm = false;
+    check_by_hand(&t, "projections, norms before the blocks");
 }
 
 static void check_quantised(enum pi_type type, bool down_t)
@@ -258,6 +295,7 @@ int main(void)
 {
     test_by_hand();
     test_architectures();
+    test_falcon_and_350m();
     check_quantised(PI_TYPE_Q8_0, true);
     check_quantised(PI_TYPE_Q8_0, false);
     check_quantised(PI_TYPE_Q4_0, true);

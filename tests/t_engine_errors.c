@@ -42,6 +42,37 @@ static void test_batch_errors(void)
     rig_close(&r);
 }
 
+/* Before a device is looked for. */
+static void test_gpu_forms(void)
+{
+    static const struct {
+        enum pi_arch arch;
+        bool post_norm, mlp_bias;
+        const char *words;
+    } forms[] = {
+        {PI_ARCH_QWEN3, false, false, "norms on q and k, which architecture qwen3 has"},
+        {PI_ARCH_BAMBOO, false, false, "an activation on up"},
+        {PI_ARCH_FALCON, false, false, "attention and feed-forward in parallel"},
+        {PI_ARCH_OPT, true, false, "norms behind the blocks"},
+        {PI_ARCH_LLAMA, false, true, "biases on gate and up"},
+    };
+    const struct pi_engine_options o = {F32KV, .n_ctx = 8, .n_seq = 1, .on_gpu = true};
+    struct pi_engine *e = NULL;
+
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        struct tiny t = llama;
+        struct rig r;
+
+        t.arch = forms[i].arch;
+        t.post_norm = forms[i].post_norm;
+        t.mlp_bias = forms[i].mlp_bias;
+        rig_open(&r, &t, 1);
+        FAILS(pi_engine_create(&r.m, NULL, &r.place, r.pool, &o, &e, &r.e), PI_E_UNSUPPORTED,
+              forms[i].words, r.e);
+        rig_close(&r);
+    }
+}
+
 static void test_create_errors(void)
 {
     struct pi_engine_options o = {F32KV, .mode = PI_MODE_EXACT, .n_ctx = 33, .n_seq = 1};
@@ -242,6 +273,7 @@ int main(void)
 
     test_batch_errors();
     test_create_errors();
+    test_gpu_forms();
     test_memory();
     test_model_errors();
     test_damaged_models();

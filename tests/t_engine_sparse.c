@@ -108,12 +108,13 @@ struct seen {
 };
 
 static enum pi_code observe(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
-                            const float *normed, const float *h, const float *prod,
-                            struct pi_err *err)
+                            const float *input, const float *normed, const float *h,
+                            const float *prod, struct pi_err *err)
 {
     struct seen *s = ctx;
     size_t last = n_tok - 1;
 
+    OK(input == residual);
     (void)err;
     s->calls++;
     memcpy(s->residual[layer], residual + last * 64, sizeof(s->residual[0]));
@@ -124,10 +125,11 @@ static enum pi_code observe(void *ctx, uint32_t layer, uint32_t n_tok, const flo
 }
 
 static enum pi_code refuse(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
-                           const float *normed, const float *h, const float *prod,
-                           struct pi_err *err)
+                           const float *input, const float *normed, const float *h,
+                           const float *prod, struct pi_err *err)
 {
-    (void)ctx, (void)layer, (void)n_tok, (void)residual, (void)normed, (void)h, (void)prod;
+    (void)ctx, (void)layer, (void)n_tok, (void)residual, (void)input, (void)normed, (void)h,
+        (void)prod;
     return pi_err_set(err, PI_E_INTERRUPTED, "enough");
 }
 

@@ -323,12 +323,13 @@ struct seen {
 };
 
 static enum pi_code see(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
-                        const float *normed, const float *h, const float *prod, struct pi_err *err)
+                        const float *input, const float *normed, const float *h, const float *prod, struct pi_err *err)
 {
     struct seen *s = ctx;
     const float *from[4] = {residual, normed, h, prod};
 
     (void)err;
+    (void)input;
     for (int i = 0; i < 4; i++) {
         const size_t w = i < 2 ? s->t->n_embd : s->t->n_ff;
 
@@ -341,10 +342,10 @@ static enum pi_code see(void *ctx, uint32_t layer, uint32_t n_tok, const float *
 }
 
 static enum pi_code refuse(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
-                           const float *normed, const float *h, const float *prod,
+                           const float *input, const float *normed, const float *h, const float *prod,
                            struct pi_err *err)
 {
-    (void)ctx, (void)n_tok, (void)residual, (void)normed, (void)h, (void)prod;
+    (void)ctx, (void)n_tok, (void)residual, (void)input, (void)normed, (void)h, (void)prod;
     return layer == 1 ? pi_err_set(err, PI_E_INTERRUPTED, "enough") : PI_OK;
 }
 

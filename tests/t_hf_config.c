@@ -252,6 +252,83 @@ static void test_llama_like(void)
           PI_E_CORRUPT, "two activations", e);
 }
 
+static void test_more_llamas(void)
+{
+    struct pi_hf_config c;
+    struct pi_err e = {0};
+
+    PASSES(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"]," BODY
+                       ",\"head_dim\":32,\"attention_bias\":false}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.arch, PI_ARCH_QWEN3);
+    OK(c.shape.qk_norm && c.shape.rope_neox && !c.qkv_bias);
+    PASSES(read_config("{\"architectures\":[\"BambooForCausalLM\"]," BODY
+                       ",\"hidden_act\":\"relu\",\"sliding_window\":null}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.arch, PI_ARCH_BAMBOO);
+    OK(c.shape.act_up && c.shape.gated && !c.shape.rope_neox);
+    PASSES(read_config("{" LLAMA ",\"mlp_bias\":true}", NULL, &c, &e), e);
+    OK(c.mlp_bias && !c.qkv_bias && !c.o_bias);
+}
+
+#define FALCON                                                                              \
+    "\"architectures\":[\"FalconForCausalLM\"],\"hidden_size\":64,\"num_hidden_layers\":2," \
+    "\"num_attention_heads\":4,\"vocab_size\":100"
+#define REFINED_WEB                                                                           \
+    "\"architectures\":[\"RWForCausalLM\"],\"model_type\":\"RefinedWeb\",\"hidden_size\":64," \
+    "\"n_layer\":2,\"n_head\":4,\"vocab_size\":100,\"alibi\":false,\"bias\":false,\"parallel_attn\":true"
+
+static void test_falcon(void)
+{
+    struct pi_hf_config c;
+    struct pi_err e = {0};
+
+    PASSES(read_config("{" FALCON "}", NULL, &c, &e), e);
+    EQ(c.shape.arch, PI_ARCH_FALCON);
+    EQ(c.shape.n_head_kv, 1);
+    EQ(c.shape.n_ff, 256);
+    EQ(c.shape.act, PI_ACT_GELU);
+    EQ(c.shape.n_ctx_train, 2048);
+    OK(c.shape.parallel && c.shape.layer_norm && c.tied && !c.two_norms && !c.qkv_bias);
+    PASSES(read_config("{" FALCON ",\"new_decoder_architecture\":true,\"num_kv_heads\":2,"
+                       "\"activation\":\"relu\",\"ffn_hidden_size\":100,\"bias\":true}",
+                       NULL, &c, &e),
+           e);
+    EQ(c.shape.n_head_kv, 2);
+    EQ(c.shape.n_ff, 100);
+    EQ(c.shape.act, PI_ACT_RELU);
+    OK(c.two_norms && c.qkv_bias && c.o_bias && c.mlp_bias);
+    PASSES(read_config("{" FALCON ",\"new_decoder_architecture\":true,\"num_kv_heads\":2,"
+                       "\"num_ln_in_parallel_attn\":1}",
+                       NULL, &c, &e),
+           e);
+    OK(!c.two_norms);
+    PASSES(read_config("{" REFINED_WEB ",\"n_head_kv\":2}", NULL, &c, &e), e);
+    EQ(c.shape.n_head_kv, 2);
+    OK(c.two_norms);
+    PASSES(read_config("{" REFINED_WEB ",\"multi_query\":true}", NULL, &c, &e), e);
+    EQ(c.shape.n_head_kv, 1);
+    OK(!c.two_norms);
+}
+
+static void test_opt_350m(void)
+{
+    struct pi_hf_config c;
+    struct pi_err e = {0};
+
+    PASSES(read_config("{" OPT ",\"do_layer_norm_before\":false,\"word_embed_proj_dim\":32}", NULL,
+                       &c, &e),
+           e);
+    EQ(c.shape.n_embd, 64);
+    EQ(c.shape.n_embd_tok, 32);
+    OK(c.shape.post_norm);
+    PASSES(read_config("{" OPT "}", NULL, &c, &e), e);
+    EQ(c.shape.n_embd_tok, 64);
+    OK(!c.shape.post_norm);
+}
+
 static void test_refusals(void)
 {
     static const struct {
@@ -264,7 +341,6 @@ static void test_refusals(void)
         {"{\"architectures\":[\"LlamaForCausalLM\"]}", PI_E_CORRUPT, "no \"hidden_size\""},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", PI_E_UNSUPPORTED,
          "quantised checkpoint"},
-        {"{" LLAMA ",\"mlp_bias\":true}", PI_E_UNSUPPORTED, "mlp_bias"},
         {"{" LLAMA ",\"hidden_act\":\"mystery\"}", PI_E_UNSUPPORTED, "mystery"},
         {"{" LLAMA ",\"hidden_act\":7}", PI_E_CORRUPT, "no text"},
         {"{" LLAMA ",\"head_dim\":15}", PI_E_CORRUPT, "odd width"},
@@ -281,8 +357,14 @@ static void test_refusals(void)
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"num_hidden_layers\":4294967295}",
          PI_E_CORRUPT, "outside 1 to 1024"},
         {"{" LLAMA ",\"num_attention_heads\":4}", PI_E_CORRUPT, "duplicate"},
-        {"{" OPT ",\"do_layer_norm_before\":false}", PI_E_UNSUPPORTED, "do_layer_norm_before"},
-        {"{" OPT ",\"word_embed_proj_dim\":32}", PI_E_UNSUPPORTED, "word_embed_proj_dim"},
+        {"{" OPT ",\"word_embed_proj_dim\":0}", PI_E_CORRUPT, "word_embed_proj_dim"},
+        {"{" OPT ",\"_remove_final_layer_norm\":true}", PI_E_UNSUPPORTED, "final norm"},
+        {"{" FALCON ",\"alibi\":true}", PI_E_UNSUPPORTED, "alibi"},
+        {"{" FALCON ",\"parallel_attn\":false}", PI_E_UNSUPPORTED, "parallel_attn"},
+        {"{" FALCON ",\"new_decoder_architecture\":true,\"num_kv_heads\":3}", PI_E_CORRUPT,
+         "no multiple"},
+        {"{" FALCON ",\"num_ln_in_parallel_attn\":3}", PI_E_CORRUPT, "outside 1 to 2"},
+        {"{" FALCON ",\"activation\":\"quick\"}", PI_E_UNSUPPORTED, "quick"},
         {"{" OPT ",\"enable_bias\":false}", PI_E_UNSUPPORTED, "biases"},
         {"[]", PI_E_CORRUPT, "not a JSON object"},
         {"{\"a\":", PI_E_CORRUPT, "line 1"},
@@ -303,6 +385,9 @@ int main(void)
     test_rope();
     test_mistral();
     test_llama_like();
+    test_more_llamas();
+    test_falcon();
+    test_opt_350m();
     test_refusals();
     return DONE();
 }

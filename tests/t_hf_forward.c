@@ -74,8 +74,9 @@ static double compare(struct model *m, struct pi_err *e)
 int main(void)
 {
     static const char *const cases[] = {
-        "llama-relu",  "llama-silu-gqa-tied", "opt-pre",    "llama3-rope-bf16-sharded",
-        "arcee-relu2", "nemotron-relu2",      "qwen2-silu", "mistral-relu-gqa-oldconfig",
+        "llama-relu",  "llama-silu-gqa-tied", "opt-pre",          "llama3-rope-bf16-sharded",
+        "arcee-relu2", "nemotron-relu2",      "qwen2-silu",       "mistral-relu-gqa-oldconfig",
+        "qwen3-silu",  "falcon-7b-style",     "falcon-40b-style", "opt-350m-style",
     };
     const char *shared = tap_shared(), *src = getenv("abs_top_srcdir");
     char dir[512];

@@ -51,7 +51,8 @@ const char *tiny_path(const char *name)
 
 struct tiny_form tiny_form(const struct tiny *t)
 {
-    struct tiny_form f = {.gated = true, .qkv_bias = t->bias, .o_bias = t->bias};
+    struct tiny_form f = {
+        .gated = true, .qkv_bias = t->bias, .o_bias = t->bias, .mlp_bias = t->mlp_bias};
 
     switch (t->arch) {
     case PI_ARCH_OPT:
@@ -67,11 +68,20 @@ struct tiny_form tiny_form(const struct tiny *t)
         break;
     case PI_ARCH_ARCEE:
         f.gated = false;
-        f.mlp_bias = t->bias;
         break;
     case PI_ARCH_QWEN2:
         f.neox = f.qkv_bias = true;
         f.o_bias = false;
+        break;
+    case PI_ARCH_QWEN3:
+        f.neox = f.qk_norm = true;
+        break;
+    case PI_ARCH_BAMBOO:
+        f.act_up = true;
+        break;
+    case PI_ARCH_FALCON:
+        f.layer_norm = f.neox = f.parallel = f.fused_qkv = true;
+        f.gated = false;
         break;
     default:
         break;
@@ -82,6 +92,11 @@ struct tiny_form tiny_form(const struct tiny *t)
 static uint32_t n_rot(const struct tiny *t)
 {
     return t->n_rot != 0 ? t->n_rot : t->head_dim;
+}
+
+static uint32_t n_embd_tok(const struct tiny *t)
+{
+    return t->n_embd_tok != 0 ? t->n_embd_tok : t->n_embd;
 }
 
 /* ---- weights ---- */
@@ -194,33 +209,62 @@ static void put_layer(struct entries *es, uint32_t l, const char *stem, uint32_t
     put(es, name, n_rows, n_cols);
 }
 
+static void list_norm(const struct tiny *t, uint32_t l, const char *stem, struct entries *es)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "%s.weight", stem);
+    put_layer(es, l, name, 1, t->n_embd);
+    (void)snprintf(name, sizeof(name), "%s.bias", stem);
+    if (tiny_form(t).layer_norm)
+        put_layer(es, l, name, 1, t->n_embd);
+}
+
+static void list_norms(const struct tiny *t, uint32_t l, struct entries *es)
+{
+    const struct tiny_form f = tiny_form(t);
+
+    list_norm(t, l, "attn_norm", es);
+    if (!f.parallel)
+        list_norm(t, l, "ffn_norm", es);
+    if (t->two_norms)
+        list_norm(t, l, "attn_norm_2", es);
+    if (f.qk_norm) {
+        put_layer(es, l, "attn_q_norm.weight", 1, t->head_dim);
+        put_layer(es, l, "attn_k_norm.weight", 1, t->head_dim);
+    }
+}
+
 static void list_layer(const struct tiny *t, uint32_t l, struct entries *es)
 {
     uint32_t d = t->n_embd, q = t->n_head * t->head_dim, kv = t->n_head_kv * t->head_dim;
     const struct tiny_form f = tiny_form(t);
 
-    put_layer(es, l, "attn_norm.weight", 1, d);
-    put_layer(es, l, "ffn_norm.weight", 1, d);
-    put_layer(es, l, "attn_q.weight", q, d);
-    put_layer(es, l, "attn_k.weight", kv, d);
-    put_layer(es, l, "attn_v.weight", kv, d);
+    list_norms(t, l, es);
+    if (f.fused_qkv) {
+        put_layer(es, l, "attn_qkv.weight", q + 2 * kv, d);
+    } else {
+        put_layer(es, l, "attn_q.weight", q, d);
+        put_layer(es, l, "attn_k.weight", kv, d);
+        put_layer(es, l, "attn_v.weight", kv, d);
+    }
     put_layer(es, l, "attn_output.weight", d, q);
     if (f.gated)
         put_layer(es, l, "ffn_gate.weight", t->n_ff, d);
     put_layer(es, l, "ffn_up.weight", t->n_ff, d);
     put_layer(es, l, "ffn_down_t.weight", t->n_ff, d);
     es->e[es->n - 1].transposed = !t->down_t;
-    if (f.qkv_bias) {
+    if (f.qkv_bias && f.fused_qkv) {
+        put_layer(es, l, "attn_qkv.bias", 1, q + 2 * kv);
+    } else if (f.qkv_bias) {
         put_layer(es, l, "attn_q.bias", 1, q);
         put_layer(es, l, "attn_k.bias", 1, kv);
         put_layer(es, l, "attn_v.bias", 1, kv);
     }
     if (f.o_bias)
         put_layer(es, l, "attn_output.bias", 1, d);
-    if (f.layer_norm) {
-        put_layer(es, l, "attn_norm.bias", 1, d);
-        put_layer(es, l, "ffn_norm.bias", 1, d);
-    }
+    if (f.mlp_bias && f.gated)
+        put_layer(es, l, "ffn_gate.bias", 1, t->n_ff);
     if (f.mlp_bias) {
         put_layer(es, l, "ffn_up.bias", 1, t->n_ff);
         put_layer(es, l, "ffn_down.bias", 1, d);
@@ -232,13 +276,18 @@ static void list_tensors(const struct tiny *t, struct entries *es)
     const struct tiny_form f = tiny_form(t);
 
     es->n = 0;
-    put(es, "token_embd.weight", t->n_vocab, t->n_embd);
-    put(es, "output_norm.weight", 1, t->n_embd);
+    put(es, "token_embd.weight", t->n_vocab, n_embd_tok(t));
+    if (!t->post_norm)
+        put(es, "output_norm.weight", 1, t->n_embd);
     if (!t->tied)
-        put(es, "output.weight", t->n_vocab, t->n_embd);
+        put(es, "output.weight", t->n_vocab, n_embd_tok(t));
+    if (n_embd_tok(t) != t->n_embd) {
+        put(es, "project_in.weight", t->n_embd, n_embd_tok(t));
+        put(es, "project_out.weight", n_embd_tok(t), t->n_embd);
+    }
     if (f.learned_pos)
         put(es, "position_embd.weight", t->n_ctx + 2, t->n_embd);
-    if (f.layer_norm)
+    if (f.layer_norm && !t->post_norm)
         put(es, "output_norm.bias", 1, t->n_embd);
     if (t->rope_freqs)
         put(es, "rope_freqs.weight", 1, n_rot(t) / 2);
@@ -259,7 +308,7 @@ static void set_keys(const struct tiny *t, struct pi_gguf_writer *w)
         {"block_count", t->n_layer},           {"feed_forward_length", t->n_ff},
         {"attention.head_count", t->n_head},   {"attention.head_count_kv", t->n_head_kv},
         {"attention.key_length", t->head_dim}, {"attention.value_length", t->head_dim},
-        {"rope.dimension_count", n_rot(t)},
+        {"rope.dimension_count", n_rot(t)},    {"token_embedding_length", n_embd_tok(t)},
     };
 
 #define KEY(name) ((void)snprintf(key, sizeof(key), "%s.%s", a, (name)), key)
@@ -270,6 +319,8 @@ static void set_keys(const struct tiny *t, struct pi_gguf_writer *w)
     MUST(pi_gguf_set_f32(w, KEY("hidden_activation_threshold"), t->act_threshold, &err));
     MUST(pi_gguf_set_f32(w, KEY("attention.layer_norm_rms_epsilon"), 1e-5f, &err));
     MUST(pi_gguf_set_f32(w, KEY("attention.layer_norm_epsilon"), 1e-5f, &err));
+    if (t->post_norm)
+        MUST(pi_gguf_set_bool(w, KEY("post_norm"), true, &err));
     if (t->rope_scaling != NULL) {
         MUST(pi_gguf_set_string(w, KEY("rope.scaling.type"), t->rope_scaling, &err));
         MUST(pi_gguf_set_f32(w, KEY("rope.scaling.factor"), 4.0f, &err));
@@ -378,7 +429,18 @@ struct hand {
     uint32_t n;
 };
 
-/* out[r] = w[r] . x + b[r]; the names of weight and bias are stem.weight and stem.bias (none: no bias) */
+/* out[r] = w[r] . x + b[r]; b may be NULL */
+static void product(const float *w, const float *b, uint32_t rows, uint32_t cols, const double *x,
+                    double *out)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        out[r] = b != NULL ? (double)b[r] : 0.0;
+        for (uint32_t i = 0; i < cols; i++)
+            out[r] += (double)w[(size_t)r * cols + i] * x[i];
+    }
+}
+
+/* The names of weight and bias are stem.weight and stem.bias. */
 static void linear(const struct tiny *t, uint32_t l, const char *stem, bool bias, uint32_t rows,
                    uint32_t cols, const double *x, double *out)
 {
@@ -390,11 +452,7 @@ static void linear(const struct tiny *t, uint32_t l, const char *stem, bool bias
     (void)snprintf(name, sizeof(name), "%s.bias", stem);
     if (bias)
         b = tiny_layer_tensor(t, l, name, 1, rows);
-    for (uint32_t r = 0; r < rows; r++) {
-        out[r] = b != NULL ? (double)b[r] : 0.0;
-        for (uint32_t i = 0; i < cols; i++)
-            out[r] += (double)w[(size_t)r * cols + i] * x[i];
-    }
+    product(w, b, rows, cols, x, out);
     free(w);
     free(b);
 }
@@ -419,6 +477,15 @@ static void norm(const struct tiny *t, const char *stem, const double *x, double
         out[i] = (x[i] - mean) / sqrt(sq + 1e-5) * (double)w[i] + (b != NULL ? (double)b[i] : 0.0);
     free(w);
     free(b);
+}
+
+static void layer_norm(const struct tiny *t, uint32_t l, const char *name, const double *x,
+                       double *out)
+{
+    char stem[64];
+
+    (void)snprintf(stem, sizeof(stem), "blk.%u.%s", l, name);
+    norm(t, stem, x, out);
 }
 
 /* The YaRN paper's ramp over dimensions, scale 4, 8 original positions, turns between 32 and 1. */
@@ -465,26 +532,59 @@ static void rotate(const struct tiny *t, double *x, uint32_t n_heads, uint32_t p
     free(factors);
 }
 
-static void attention(struct hand *h, uint32_t l, uint32_t pos, double *x)
+static void head_norm(const struct tiny *t, uint32_t l, const char *name, uint32_t n_heads,
+                      double *x)
 {
-    const struct tiny *t = h->t;
-    const struct tiny_form f = tiny_form(t);
-    bool bias = f.qkv_bias;
-    uint32_t d = t->n_embd, hd = t->head_dim, nq = t->n_head * hd, kv = t->n_head_kv * hd;
-    double *normed = calloc(d, 8), *q = calloc(nq, 8), *o = calloc(nq, 8), *p = calloc(pos + 1u, 8),
-           *add = calloc(d, 8);
-    double *k = h->k + (size_t)l * h->n * kv, *v = h->v + (size_t)l * h->n * kv;
-    char stem[64];
+    float *w = tiny_layer_tensor(t, l, name, 1, t->head_dim);
 
-    (void)snprintf(stem, sizeof(stem), "blk.%u.attn_norm", l);
-    norm(t, stem, x, normed);
-    linear(t, l, "attn_q", bias, nq, d, normed, q);
-    linear(t, l, "attn_k", bias, kv, d, normed, k + pos * kv);
-    linear(t, l, "attn_v", bias, kv, d, normed, v + pos * kv);
+    for (uint32_t h = 0; h < n_heads; h++, x += t->head_dim) {
+        double sq = 0.0;
+
+        for (uint32_t i = 0; i < t->head_dim; i++)
+            sq += x[i] * x[i] / t->head_dim;
+        for (uint32_t i = 0; i < t->head_dim; i++)
+            x[i] *= (double)w[i] / sqrt(sq + 1e-5);
+    }
+    free(w);
+}
+
+static void make_qkv(const struct tiny *t, uint32_t l, uint32_t pos, const double *in, double *q,
+                     double *k, double *v)
+{
+    const struct tiny_form f = tiny_form(t);
+    uint32_t d = t->n_embd, nq = t->n_head * t->head_dim, kv = t->n_head_kv * t->head_dim;
+    double *all = calloc(nq + 2 * kv, 8);
+
+    if (f.fused_qkv) {
+        linear(t, l, "attn_qkv", f.qkv_bias, nq + 2 * kv, d, in, all);
+        memcpy(q, all, nq * 8);
+        memcpy(k, all + nq, kv * 8);
+        memcpy(v, all + nq + kv, kv * 8);
+    } else {
+        linear(t, l, "attn_q", f.qkv_bias, nq, d, in, q);
+        linear(t, l, "attn_k", f.qkv_bias, kv, d, in, k);
+        linear(t, l, "attn_v", f.qkv_bias, kv, d, in, v);
+    }
+    if (f.qk_norm) {
+        head_norm(t, l, "attn_q_norm.weight", t->n_head, q);
+        head_norm(t, l, "attn_k_norm.weight", t->n_head_kv, k);
+    }
     if (!f.learned_pos) {
         rotate(t, q, t->n_head, pos);
-        rotate(t, k + pos * kv, t->n_head_kv, pos);
+        rotate(t, k, t->n_head_kv, pos);
     }
+    free(all);
+}
+
+/* out (n_embd): what attention adds, for its normed input. */
+static void attention(struct hand *h, uint32_t l, uint32_t pos, const double *in, double *out)
+{
+    const struct tiny *t = h->t;
+    uint32_t d = t->n_embd, hd = t->head_dim, nq = t->n_head * hd, kv = t->n_head_kv * hd;
+    double *q = calloc(nq, 8), *o = calloc(nq, 8), *p = calloc(pos + 1u, 8);
+    double *k = h->k + (size_t)l * h->n * kv, *v = h->v + (size_t)l * h->n * kv;
+
+    make_qkv(t, l, pos, in, q, k + pos * kv, v + pos * kv);
     for (uint32_t head = 0; head < t->n_head; head++) {
         uint32_t at = head / (t->n_head / t->n_head_kv) * hd;
         double sum = 0.0;
@@ -501,14 +601,10 @@ static void attention(struct hand *h, uint32_t l, uint32_t pos, double *x)
                 o[head * hd + i] += p[j] / sum * v[j * kv + at + i];
         }
     }
-    linear(t, l, "attn_output", f.o_bias, d, nq, o, add);
-    for (uint32_t i = 0; i < d; i++)
-        x[i] += add[i];
-    free(normed);
+    linear(t, l, "attn_output", tiny_form(t).o_bias, d, nq, o, out);
     free(q);
     free(o);
     free(p);
-    free(add);
 }
 
 static double activation(const struct tiny *t, double x)
@@ -525,66 +621,137 @@ static double activation(const struct tiny *t, double x)
     return strcmp(act, "relu2") == 0 ? x * x : x;
 }
 
-static void feed_forward(const struct tiny *t, uint32_t l, double *x)
+/* out (n_embd): what the feed-forward block adds, for its normed input. */
+static void feed_forward(const struct tiny *t, uint32_t l, const double *in, double *out)
 {
     const struct tiny_form form = tiny_form(t);
     uint32_t d = t->n_embd, f = t->n_ff;
-    double *normed = calloc(d, 8), *g = calloc(f, 8), *u = calloc(f, 8);
+    double *g = calloc(f, 8), *u = calloc(f, 8);
     float *down = tiny_layer_tensor(t, l, "ffn_down_t.weight", f, d);
     float *b = form.mlp_bias ? tiny_layer_tensor(t, l, "ffn_down.bias", 1, d) : NULL;
-    char stem[64];
 
-    (void)snprintf(stem, sizeof(stem), "blk.%u.ffn_norm", l);
-    norm(t, stem, x, normed);
-    linear(t, l, "ffn_up", form.mlp_bias, f, d, normed, u);
+    linear(t, l, "ffn_up", form.mlp_bias, f, d, in, u);
     if (form.gated)
-        linear(t, l, "ffn_gate", false, f, d, normed, g);
+        linear(t, l, "ffn_gate", form.mlp_bias, f, d, in, g);
+    for (uint32_t c = 0; c < d; c++)
+        out[c] = b != NULL ? (double)b[c] : 0.0;
     for (uint32_t i = 0; i < f; i++) {
-        double h = form.gated ? activation(t, g[i]) * u[i] : activation(t, u[i]);
+        double up = form.act_up ? activation(t, u[i]) : u[i];
+        double h = form.gated ? activation(t, g[i]) * up : activation(t, u[i]);
 
         for (uint32_t c = 0; c < d; c++)
-            x[c] += h * (double)down[(size_t)i * d + c];
+            out[c] += h * (double)down[(size_t)i * d + c];
     }
-    for (uint32_t c = 0; b != NULL && c < d; c++)
-        x[c] += (double)b[c];
-    free(normed);
     free(g);
     free(u);
     free(down);
     free(b);
 }
 
+static void add(double *x, const double *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+static void layer(struct hand *h, uint32_t l, uint32_t pos, double *x)
+{
+    const struct tiny *t = h->t;
+    uint32_t d = t->n_embd;
+    double *in = calloc(d, 8), *a = calloc(d, 8), *f = calloc(d, 8);
+
+    if (t->post_norm) {
+        attention(h, l, pos, x, a);
+        add(x, a, d);
+        layer_norm(t, l, "attn_norm", x, x);
+        feed_forward(t, l, x, f);
+        add(x, f, d);
+        layer_norm(t, l, "ffn_norm", x, x);
+    } else if (tiny_form(t).parallel) {
+        layer_norm(t, l, t->two_norms ? "attn_norm_2" : "attn_norm", x, in);
+        attention(h, l, pos, in, a);
+        layer_norm(t, l, "attn_norm", x, in);
+        feed_forward(t, l, in, f);
+        add(x, a, d);
+        add(x, f, d);
+    } else {
+        layer_norm(t, l, "attn_norm", x, in);
+        attention(h, l, pos, in, a);
+        add(x, a, d);
+        layer_norm(t, l, "ffn_norm", x, in);
+        feed_forward(t, l, in, f);
+        add(x, f, d);
+    }
+    free(in);
+    free(a);
+    free(f);
+}
+
+/* Embedding of a token at a position. */
+static void embed(const struct tiny *t, const float *embd, int32_t token, uint32_t pos, double *x)
+{
+    uint32_t d = t->n_embd, w = n_embd_tok(t);
+    double *row = calloc(w, 8);
+
+    for (uint32_t i = 0; i < w; i++)
+        row[i] = (double)embd[(size_t)token * w + i];
+    if (w != d) {
+        float *project = tiny_tensor(t, "project_in.weight", d, w);
+
+        product(project, NULL, d, w, row, x);
+        free(project);
+    } else {
+        memcpy(x, row, d * 8);
+    }
+    if (tiny_form(t).learned_pos) {
+        float *pe = tiny_tensor(t, "position_embd.weight", t->n_ctx + 2, d);
+
+        for (uint32_t i = 0; i < d; i++)
+            x[i] += (double)pe[(size_t)(pos + 2) * d + i];
+        free(pe);
+    }
+    free(row);
+}
+
+static void output(const struct tiny *t, const float *w, double *x, double *logits)
+{
+    uint32_t d = t->n_embd, n = n_embd_tok(t);
+    double *y = calloc(n, 8);
+
+    if (!t->post_norm)
+        norm(t, "output_norm", x, x);
+    if (n != d) {
+        float *project = tiny_tensor(t, "project_out.weight", n, d);
+
+        product(project, NULL, n, d, x, y);
+        free(project);
+    } else {
+        memcpy(y, x, d * 8);
+    }
+    product(w, NULL, t->n_vocab, n, y, logits);
+    free(y);
+}
+
 double *tiny_forward(const struct tiny *t, const int32_t *tokens, uint32_t n)
 {
-    uint32_t d = t->n_embd, kv = t->n_head_kv * t->head_dim;
+    uint32_t kv = t->n_head_kv * t->head_dim;
     struct hand h = {.t = t, .n = n};
-    double *logits = calloc((size_t)n * t->n_vocab, 8), *x = calloc(d, 8);
-    float *embd = tiny_tensor(t, "token_embd.weight", t->n_vocab, d), *out = embd, *pos_embd = NULL;
+    double *logits = calloc((size_t)n * t->n_vocab, 8), *x = calloc(t->n_embd, 8);
+    float *embd = tiny_tensor(t, "token_embd.weight", t->n_vocab, n_embd_tok(t)), *out = embd;
 
     h.k = calloc((size_t)t->n_layer * n * kv, 8);
     h.v = calloc((size_t)t->n_layer * n * kv, 8);
     if (!t->tied)
-        out = tiny_tensor(t, "output.weight", t->n_vocab, d);
-    if (tiny_form(t).learned_pos)
-        pos_embd = tiny_tensor(t, "position_embd.weight", t->n_ctx + 2, d);
+        out = tiny_tensor(t, "output.weight", t->n_vocab, n_embd_tok(t));
     for (uint32_t p = 0; p < n; p++) {
-        for (uint32_t i = 0; i < d; i++)
-            x[i] = (double)embd[(size_t)tokens[p] * d + i] +
-                   (pos_embd != NULL ? (double)pos_embd[(p + 2) * d + i] : 0.0);
-        for (uint32_t l = 0; l < t->n_layer; l++) {
-            attention(&h, l, p, x);
-            feed_forward(t, l, x);
-        }
-        norm(t, "output_norm", x, x);
-        for (uint32_t r = 0; r < t->n_vocab; r++) {
-            for (uint32_t i = 0; i < d; i++)
-                logits[(size_t)p * t->n_vocab + r] += (double)out[(size_t)r * d + i] * x[i];
-        }
+        embed(t, embd, tokens[p], p, x);
+        for (uint32_t l = 0; l < t->n_layer; l++)
+            layer(&h, l, p, x);
+        output(t, out, x, logits + (size_t)p * t->n_vocab);
     }
     if (!t->tied)
         free(out);
     free(embd);
-    free(pos_embd);
     free(h.k);
     free(h.v);
     free(x);

@@ -17,6 +17,10 @@ struct tiny {
     float act_threshold;
     uint32_t n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, n_ctx;
     enum pi_type type;       /* of the matrices */
+    uint32_t n_embd_tok;     /* width of token embeddings; 0: n_embd */
+    bool post_norm;          /* norms behind the blocks, none before the output */
+    bool mlp_bias;           /* where the architecture does not say */
+    bool two_norms;          /* a parallel block's attention has one of its own */
     uint32_t n_rot;          /* 0: all of head_dim */
     bool down_t, tied, bias; /* bias: on q, k, v, o where the architecture does not say */
     bool dequantised;        /* F32 matrices that hold what type would have kept */
@@ -33,7 +37,7 @@ struct tiny {
 
 /* What an architecture looks like, as the models by hand have it. */
 struct tiny_form {
-    bool layer_norm, gated, learned_pos, neox;
+    bool layer_norm, gated, act_up, learned_pos, neox, qk_norm, parallel, fused_qkv;
     bool qkv_bias, o_bias, mlp_bias;
 };
 struct tiny_form tiny_form(const struct tiny *t);

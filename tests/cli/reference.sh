@@ -37,7 +37,8 @@ done
 if [ -n "$PI_SHARED" ] && [ -d "$PI_SHARED/reference" ]; then
     s=$PI_SHARED/reference
     one "$s/llama3-rope-bf16-sharded" bf16
-    for c in mistral-relu-gqa-oldconfig opt-bin-f32 arcee-relu2 qwen2-silu; do
+    for c in mistral-relu-gqa-oldconfig opt-bin-f32 arcee-relu2 qwen2-silu qwen3-silu \
+        falcon-7b-style falcon-40b-style opt-350m-style; do
         one "$s/$c" f32
     done
     for c in llama opt; do
