@@ -385,6 +385,8 @@ enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *e
     pi_interrupt_install();
     PI_TRY(pi_device_check(&o->device, err));
     PI_TRY(pi_blas_init(err));
+    if (pi_blas_warning() != NULL)
+        pi_notice(&pi_profile_program, &o->common, "%s", pi_blas_warning());
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
     PI_TRY(check_outputs(o, err));
     PI_TRY(window_of(o, &m, &window, err));

@@ -374,6 +374,8 @@ enum pi_code pi_train_run(const struct pi_train_run_options *o, struct pi_err *e
 
     pi_interrupt_install();
     PI_TRY(pi_blas_init(err));
+    if (pi_blas_warning() != NULL)
+        pi_notice(&pi_train_program, &o->common, "%s", pi_blas_warning());
     PI_TRY(pi_device_check(&o->device, err));
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
     if (!pi_activation_has_zeros(m.shape.act))

@@ -13,7 +13,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_avx2.c \
 	runtime/cpu/pi_cpu_avx512.c \
 	runtime/cpu/pi_gemm.c runtime/cpu/pi_gemm.h runtime/cpu/pi_gemm_simd.h runtime/cpu/pi_gemm_simd_q8.h \
-	runtime/pi_blas.c runtime/pi_blas_products.c runtime/pi_blas.h \
+	runtime/pi_blas.c runtime/pi_blas_axpys.c runtime/pi_blas_products.c runtime/pi_blas.h runtime/pi_blas_int.h \
 	runtime/pi_batcher.c runtime/pi_batcher.h \
 	runtime/pi_chat.c runtime/pi_chat.h \
 	runtime/pi_cold.c runtime/pi_cold.h \

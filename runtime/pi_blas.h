@@ -16,9 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* To be called once before any other: makes the CBLAS single-threaded and checks a small product against plain C (old OpenBLAS
- * builds compute wrongly on processors newer than themselves): PI_E_SELFCHECK if it is wrong. */
+/* To be called once before any other: makes the CBLAS single-threaded and checks a small product against plain C: old OpenBLAS builds compute wrongly on
+ * processors newer than themselves. Where it is wrong own kernels do its work from then on. */
 enum pi_code pi_blas_init(struct pi_err *err) PI_MUST_CHECK;
+/* A warning for the user once pi_blas_init() has found the CBLAS wrong; else NULL. PI_TEST_BLAS_WRONG in the environment makes it so. */
+const char *pi_blas_warning(void);
 
 /* Memory that products pack weights and activations into; kept from call to call, grown as needed. Zeroed: empty. One product at a time. */
 struct pi_blas_scratch {
@@ -53,12 +55,18 @@ enum pi_code pi_blas_products(struct pi_pool *pool, struct pi_blas_scratch *scra
                               const struct pi_blas_in *in, const struct pi_blas_out *outs,
                               uint32_t n_outs, struct pi_err *err) PI_MUST_CHECK;
 
+/* out[t][c] = sum_k x[t][k] * w[k][c], in->n_cols = w->n_rows; out->bias and in->q8 are not used. Each result has the bits of axpy_ids (pi_cpu.h) on the rows
+ * converted to F32, from 0 on. Errors as above. */
+enum pi_code pi_blas_axpys(struct pi_pool *pool, struct pi_blas_scratch *scratch,
+                           const struct pi_blas_in *in, const struct pi_blas_out *out,
+                           struct pi_err *err) PI_MUST_CHECK;
+
 /* One matrix, with scratch of its own. */
 enum pi_code pi_blas_matmul(struct pi_pool *pool, const struct pi_mat *w, const float *x,
                             size_t ldx, uint32_t n_tok, const float *bias, float *out, size_t ldo,
                             struct pi_err *err) PI_MUST_CHECK;
 
-/* C (m, n) = alpha * op(A) op(B) + beta * C, all row-major F32, in fixed tiles of C over the pool; sizes at most INT_MAX. trans_a: A is (k, m), else (m, k);
+/* By the CBLAS: C (m, n) = alpha * op(A) op(B) + beta * C, all row-major F32, in fixed tiles of C over the pool; sizes at most INT_MAX. trans_a: A is (k, m), else (m, k);
  * trans_b: B is (n, k), else (k, n). */
 void pi_blas_gemm(struct pi_pool *pool, bool trans_a, bool trans_b, size_t m, size_t n, size_t k,
                   float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,

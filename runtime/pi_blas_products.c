@@ -5,6 +5,7 @@
 #include "runtime/cpu/pi_cpu.h"
 #include "runtime/cpu/pi_gemm.h"
 #include "runtime/pi_blas.h"
+#include "runtime/pi_blas_int.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@
 /* A group of tokens' part of a chain stays in the L2 cache while it is multiplied by a tile's panels: at most so many floats. */
 #define GROUP_FLOATS 49152
 #define GROUP_BLOCKS 64
-#define ALIGN_FLOATS 16
 /* With quantised activations: 1024 elements of a panel of weights are 20 KB. */
 #define Q8_STEP  32
 #define Q8_GROUP 24
@@ -53,21 +53,6 @@ struct job {
     atomic_uint next_tile;
 };
 
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t pieces(uint32_t n, uint32_t size)
-{
-    return n / size + (n % size != 0);
-}
-
-static size_t padded(size_t floats)
-{
-    return (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
-}
-
 void pi_blas_scratch_free(struct pi_blas_scratch *s)
 {
     if (s == NULL)
@@ -76,7 +61,7 @@ void pi_blas_scratch_free(struct pi_blas_scratch *s)
     *s = (struct pi_blas_scratch){0};
 }
 
-static enum pi_code scratch_get(struct pi_blas_scratch *s, size_t floats, struct pi_err *err)
+enum pi_code pi_blas_scratch_get(struct pi_blas_scratch *s, size_t floats, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
@@ -120,8 +105,8 @@ static uint32_t tile_panels(const struct job *j, uint32_t n_threads)
         uint64_t cost;
 
         for (uint32_t k = 0; k < j->n_outs; k++)
-            tiles += pieces(j->outs[k].w->n_rows, p * j->rows);
-        cost = (uint64_t)pieces(tiles, n_threads) * (p * 100 + 12);
+            tiles += pi_blas_pieces(j->outs[k].w->n_rows, p * j->rows);
+        cost = (uint64_t)pi_blas_pieces(tiles, n_threads) * (p * 100 + 12);
         if (cost <= least) {
             least = cost;
             best = p;
@@ -134,8 +119,8 @@ static uint32_t tile_panels(const struct job *j, uint32_t n_threads)
 static void unload(const struct job *j, const struct pi_blas_out *o, const float *tile, uint32_t t,
                    uint32_t row)
 {
-    uint32_t nt = (uint32_t)min_size(j->toks, j->in->n_tok - t);
-    uint32_t nr = (uint32_t)min_size(j->rows, o->w->n_rows - row);
+    uint32_t nt = (uint32_t)pi_blas_min(j->toks, j->in->n_tok - t);
+    uint32_t nr = (uint32_t)pi_blas_min(j->rows, o->w->n_rows - row);
 
     for (uint32_t i = 0; i < nt; i++, tile += j->rows) {
         float *out = o->out + (t + i) * o->ldo + row;
@@ -158,7 +143,7 @@ static void pack_x(void *ctx, size_t begin, size_t end)
         const struct pi_gemm_rows rows = {.src = in->x + t * in->ldx,
                                           .ld = in->ldx,
                                           .stride = j->n_blocks * j->x_floats,
-                                          .n = (uint32_t)min_size(j->g->toks, in->n_tok - t),
+                                          .n = (uint32_t)pi_blas_min(j->g->toks, in->n_tok - t),
                                           .width = j->g->toks,
                                           .n_cols = in->n_cols};
 
@@ -172,7 +157,7 @@ static void multiply_group(const struct job *j, const struct pi_blas_out *o, uin
 {
     const struct pi_gemm *g = j->g;
     const uint32_t n = pi_gemm_chain(g, j->in->n_cols);
-    const uint32_t blocks = (uint32_t)min_size(j->group, j->n_blocks - first);
+    const uint32_t blocks = (uint32_t)pi_blas_min(j->group, j->n_blocks - first);
     const size_t tile = (size_t)g->toks * g->rows, level = tile * blocks * n_panels;
 
     for (uint32_t i = 0; i < g->chains; i++) {
@@ -196,11 +181,11 @@ static void panel_tile(const struct job *j, const struct pi_blas_out *o, uint32_
                        float *mem)
 {
     float *part = mem, *tmp = part + j->part_floats, *w = tmp + pi_gemm_tmp_floats(j->g);
-    uint32_t n_panels = pieces(n, j->rows);
+    uint32_t n_panels = pi_blas_pieces(n, j->rows);
 
     for (uint32_t p = 0; p < n_panels; p++)
         pi_gemm_pack_weights(j->cpu, o->w, row + p * j->g->rows,
-                             (uint32_t)min_size(j->g->rows, n - p * j->g->rows), tmp,
+                             (uint32_t)pi_blas_min(j->g->rows, n - p * j->g->rows), tmp,
                              n_panels * j->w_floats, w + p * j->w_floats);
     for (uint32_t b = 0; b < j->n_blocks; b += j->group)
         multiply_group(j, o, row, n_panels, b, w, part);
@@ -216,15 +201,15 @@ static void plan_panels(struct job *j, uint32_t n_threads)
     j->rows = g->rows;
     panels = tile_panels(j, n_threads);
     j->tile_rows = panels * g->rows;
-    j->n_blocks = pieces(j->in->n_tok, g->toks);
+    j->n_blocks = pi_blas_pieces(j->in->n_tok, g->toks);
     j->group = chain > 0 ? GROUP_FLOATS / (chain * g->toks) : GROUP_BLOCKS;
-    j->group = j->group < 1 ? 1 : (uint32_t)min_size(j->group, GROUP_BLOCKS);
+    j->group = j->group < 1 ? 1 : (uint32_t)pi_blas_min(j->group, GROUP_BLOCKS);
     j->x_floats = (size_t)chain * g->toks;
     j->w_floats = (size_t)chain * g->rows;
     j->all_x = j->x_floats * g->chains * j->n_blocks;
-    j->part_floats = padded((size_t)levels(g) * g->toks * g->rows * j->group * panels);
+    j->part_floats = pi_blas_padded((size_t)levels(g) * g->toks * g->rows * j->group * panels);
     j->thread_floats =
-        j->part_floats + padded(pi_gemm_tmp_floats(g)) + g->chains * panels * j->w_floats;
+        j->part_floats + pi_blas_padded(pi_gemm_tmp_floats(g)) + g->chains * panels * j->w_floats;
 }
 
 /* ---- panels with quantised activations ---- */
@@ -237,8 +222,9 @@ static void pack_x_q8(void *ctx, size_t begin, size_t end)
     for (size_t b = begin; b < end; b++) {
         uint32_t t = (uint32_t)b * j->toks;
 
-        j->q8->pack_x(j->in->q8 + (size_t)t * n, n, (uint32_t)min_size(j->toks, j->in->n_tok - t),
-                      n, j->x_panels + b * j->x_floats);
+        j->q8->pack_x(j->in->q8 + (size_t)t * n, n,
+                      (uint32_t)pi_blas_min(j->toks, j->in->n_tok - t), n,
+                      j->x_panels + b * j->x_floats);
     }
 }
 
@@ -246,14 +232,14 @@ static void multiply_group_q8(const struct job *j, const struct pi_blas_out *o, 
                               uint32_t n_panels, uint32_t first, const float *w, float *part)
 {
     const uint32_t n = j->in->n_cols / PI_Q8_BLOCK;
-    const uint32_t blocks = (uint32_t)min_size(j->group, j->n_blocks - first);
+    const uint32_t blocks = (uint32_t)pi_blas_min(j->group, j->n_blocks - first);
     const size_t tile = (size_t)j->toks * j->rows;
 
     memset(part, 0, tile * n_panels * blocks * sizeof(*part));
     for (uint32_t k = 0; k < n; k += Q8_STEP) {
         for (uint32_t p = 0; p < n_panels; p++) {
             for (uint32_t b = 0; b < blocks; b++)
-                j->q8->multiply((uint32_t)min_size(Q8_STEP, n - k),
+                j->q8->multiply((uint32_t)pi_blas_min(Q8_STEP, n - k),
                                 w + p * j->w_floats + k * (j->q8->w_bytes / sizeof(float)),
                                 j->x_panels + (first + b) * j->x_floats +
                                     k * (j->q8->x_bytes / sizeof(float)),
@@ -270,11 +256,11 @@ static void panel_tile_q8(const struct job *j, const struct pi_blas_out *o, uint
                           uint32_t n, float *mem)
 {
     float *part = mem, *w = part + j->part_floats;
-    uint32_t n_panels = pieces(n, j->rows);
+    uint32_t n_panels = pi_blas_pieces(n, j->rows);
 
     for (uint32_t p = 0; p < n_panels; p++)
         j->q8->pack_w(pi_mat_row(o->w, row + p * j->rows), o->w->row_bytes,
-                      (uint32_t)min_size(j->rows, n - p * j->rows), j->in->n_cols / PI_Q8_BLOCK,
+                      (uint32_t)pi_blas_min(j->rows, n - p * j->rows), j->in->n_cols / PI_Q8_BLOCK,
                       w + p * j->w_floats);
     for (uint32_t b = 0; b < j->n_blocks; b += j->group)
         multiply_group_q8(j, o, row, n_panels, b, w, part);
@@ -289,12 +275,12 @@ static void plan_panels_q8(struct job *j, uint32_t n_threads)
     j->rows = j->g->q8_rows;
     panels = tile_panels(j, n_threads);
     j->tile_rows = panels * j->rows;
-    j->n_blocks = pieces(j->in->n_tok, j->toks);
+    j->n_blocks = pi_blas_pieces(j->in->n_tok, j->toks);
     j->group = Q8_GROUP;
     j->x_floats = n * j->q8->x_bytes / sizeof(float);
-    j->w_floats = padded(n * j->q8->w_bytes / sizeof(float));
+    j->w_floats = pi_blas_padded(n * j->q8->w_bytes / sizeof(float));
     j->all_x = j->x_floats * j->n_blocks;
-    j->part_floats = padded((size_t)j->toks * j->rows * j->group * panels);
+    j->part_floats = pi_blas_padded((size_t)j->toks * j->rows * j->group * panels);
     j->thread_floats = j->part_floats + panels * j->w_floats;
 }
 
@@ -344,7 +330,7 @@ static void dot_tile(const struct job *j, const struct pi_blas_out *o, uint32_t 
         return;
     }
     for (uint32_t i = 0; i < n; i += FEW_SIDE) {
-        uint32_t side = (uint32_t)min_size(FEW_SIDE, n - i);
+        uint32_t side = (uint32_t)pi_blas_min(FEW_SIDE, n - i);
 
         for (uint32_t r = 0; r < side; r++)
             j->cpu->type[w->type]->to_f32(pi_mat_row(w, row + i + r), mem + (size_t)r * w->n_cols,
@@ -357,7 +343,7 @@ static void plan_dots(struct job *j, uint32_t n_threads)
 {
     (void)n_threads;
     j->tile_rows = FEW_ROWS;
-    j->thread_floats = padded((size_t)FEW_SIDE * j->in->n_cols);
+    j->thread_floats = pi_blas_padded((size_t)FEW_SIDE * j->in->n_cols);
 }
 
 /* ---- all ---- */
@@ -378,7 +364,7 @@ static void tiles_thread(void *ctx, uint32_t thread, uint32_t n_threads)
             k++;
         o += k;
         row = (i - j->n_tiles[k]) * j->tile_rows;
-        n = (uint32_t)min_size(j->tile_rows, o->w->n_rows - row);
+        n = (uint32_t)pi_blas_min(j->tile_rows, o->w->n_rows - row);
         j->how->tile(j, o, row, n, mem);
     }
 }
@@ -403,9 +389,9 @@ static enum pi_code run(struct pi_pool *pool, struct pi_blas_scratch *scratch, s
     else
         j->how = j->q8 != NULL ? &by_panels_q8 : &by_panels;
     j->how->plan(j, n_threads);
-    PI_TRY(scratch_get(scratch, j->thread_floats * n_threads + j->all_x, err));
+    PI_TRY(pi_blas_scratch_get(scratch, j->thread_floats * n_threads + j->all_x, err));
     for (uint32_t k = 0; k < j->n_outs; k++)
-        j->n_tiles[k + 1] = j->n_tiles[k] + pieces(j->outs[k].w->n_rows, j->tile_rows);
+        j->n_tiles[k + 1] = j->n_tiles[k] + pi_blas_pieces(j->outs[k].w->n_rows, j->tile_rows);
     j->thread_mem = scratch->mem;
     j->x_panels = scratch->mem + j->thread_floats * n_threads;
     if (j->how->pack != NULL)

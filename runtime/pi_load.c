@@ -4,6 +4,7 @@
 
 #include "common/pi_profile.h"
 #include "runtime/pi_bench.h"
+#include "runtime/pi_blas.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,6 +247,8 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         eo.two_units = eo.on_gpu = eo.force_predicted = false;
         PI_TRY(pi_engine_create(&l->model, NULL, NULL, l->pool, &eo, &l->dense, err));
     }
+    if (pi_blas_warning() != NULL)
+        pi_run_notice(log, "%s", pi_blas_warning());
     say_missing(o, log, l);
     if (o->act_given && o->act == 1 && l->act != PI_ACT_TYPE_Q8)
         pi_run_notice(log, "--act q8 has no effect: no matrix of %s is quantised", o->model);

@@ -248,33 +248,6 @@ static void activate_range(void *ctx, size_t begin, size_t end)
         s->prod[i] *= s->h[i];
 }
 
-static void tile_range(void *ctx, size_t begin, size_t end)
-{
-    const struct job *j = ctx;
-    const struct pi_mat *down = &j->s->m->layers[j->layer].down_t;
-
-    /* n_tok carries the tile's first neuron */
-    for (size_t i = begin; i < end; i++)
-        j->s->cpu->type[down->type]->to_f32(pi_mat_row(down, j->n_tok + (uint32_t)i),
-                                            j->s->down_tile + i * down->n_cols, down->n_cols);
-}
-
-/* tmp (n_tok, n_embd) = prod (n_tok, n_ff) down_t (n_ff, n_embd), a tile of neurons after the other. */
-static void down_by_tiles(struct pi_state *s, uint32_t layer, uint32_t n_tok)
-{
-    const struct pi_shape *sh = &s->m->shape;
-    uint32_t d = sh->n_embd;
-
-    for (uint32_t i0 = 0; i0 < sh->n_ff; i0 += PI_DOWN_TILE) {
-        uint32_t n = sh->n_ff - i0 < PI_DOWN_TILE ? sh->n_ff - i0 : PI_DOWN_TILE;
-        struct job j = {.s = s, .layer = layer, .n_tok = i0};
-
-        pi_pool_for(s->pool, n, 16, tile_range, &j);
-        pi_blas_gemm(s->pool, false, false, n_tok, d, n, 1.0f, s->prod + i0, sh->n_ff, s->down_tile,
-                     d, i0 == 0 ? 0.0f : 1.0f, s->tmp, d);
-    }
-}
-
 static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, struct pi_err *err)
 {
     struct pi_state *s = ctx;
@@ -288,6 +261,7 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
                                         {&w->up, w->up_b, s->prod, sh->n_ff}};
     const struct pi_blas_out plain = {&w->up, w->up_b, s->h, sh->n_ff};
     const struct pi_blas_out down = {&w->down, NULL, s->tmp, d};
+    const struct pi_blas_out down_t = {&w->down_t, NULL, s->tmp, d};
     enum pi_code rc;
 
     PI_TRY(products(s, &normed, sh->gated ? gated : &plain, sh->gated ? 2 : 1, err));
@@ -299,7 +273,7 @@ static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, 
         quantise(s, &w->down, s->prod, n_tok);
         PI_TRY(products(s, &prod, &down, 1, err));
     } else {
-        down_by_tiles(s, op->layer, n_tok);
+        PI_TRY(pi_blas_axpys(s->pool, &s->blas, &prod, &down_t, err));
     }
 out:
     return rc;

@@ -167,6 +167,52 @@ static void test_q8(const enum pi_type *types, uint32_t n_types, uint32_t n_rows
     free(x);
 }
 
+/* Rows of what is summed over: the bits of axpy_ids on rows in F32, at any number of tokens. */
+static void test_axpys(enum pi_type type, uint32_t n_k, uint32_t n_cols, uint32_t n_tok)
+{
+    const struct pi_cpu *cpu = NULL;
+    const size_t ldx = n_k + 1, ldo = n_cols + 3;
+    float *w = make((size_t)n_k * n_cols, 1), *x = make(n_tok * ldx, 2),
+          *out = make(n_tok * ldo, 3), *y = make(n_cols, 4);
+    uint32_t *ids = pi_calloc_array(n_k, sizeof(*ids), &e);
+    struct pi_mat m = {.type = type, .n_rows = n_k, .n_cols = n_cols};
+    struct pi_blas_in in = {.x = x, .ldx = ldx, .n_tok = n_tok, .n_cols = n_k};
+    struct pi_blas_out o = {.w = &m, .out = out, .ldo = ldo};
+    struct pi_blas_scratch scratch = {0};
+    struct pi_pool *pool = NULL;
+    uint64_t row_bytes = 0;
+    char *data;
+
+    OK(pi_type_row_bytes(type, n_cols, &row_bytes));
+    data = pi_calloc_array(n_k, row_bytes, &e);
+    if (data == NULL || ids == NULL)
+        exit(1);
+    PASSES(pi_cpu_select(&cpu, &e), e);
+    PASSES(pi_pool_create(2, &pool, &e), e);
+    for (uint32_t k = 0; k < n_k; k++) {
+        ids[k] = k;
+        cpu->type[type]->from_f32(w + (size_t)k * n_cols, data + k * row_bytes, n_cols);
+        cpu->type[type]->to_f32(data + k * row_bytes, w + (size_t)k * n_cols, n_cols);
+    }
+    m.data = data;
+    m.row_bytes = row_bytes;
+    PASSES(pi_blas_axpys(pool, &scratch, &in, &o, &e), e);
+    for (uint32_t t = 0; t < n_tok; t++) {
+        memset(y, 0, n_cols * sizeof(*y));
+        cpu->type[PI_TYPE_F32]->axpy_ids(w, n_cols * sizeof(*w), ids, x + t * ldx, n_k, 0, n_cols,
+                                         y);
+        EQ(memcmp(y, out + t * ldo, n_cols * sizeof(*y)), 0);
+    }
+    pi_blas_scratch_free(&scratch);
+    pi_pool_destroy(pool);
+    free(data);
+    free(ids);
+    free(w);
+    free(x);
+    free(y);
+    free(out);
+}
+
 static void test_gemm(bool ta, bool tb, size_t m, size_t n, size_t k, float alpha, float beta)
 {
     size_t lda = (ta ? m : k) + 1, ldb = (tb ? k : n) + 2, ldc = n + 3;
@@ -256,6 +302,11 @@ int main(void)
     test_matmul(PI_TYPE_F16, 130, 777, 300, true);
     test_matmul(PI_TYPE_F16, 1100, 32, 40, true);
     test_matmul(PI_TYPE_F32, 1, 1, 15, false);
+    test_axpys(PI_TYPE_F32, 600, 77, 20);
+    test_axpys(PI_TYPE_F16, 256, 130, 3);
+    test_axpys(PI_TYPE_Q4_0, 301, 96, 7);
+    test_axpys(PI_TYPE_Q6_K, 40, 512, 13);
+    OK(pi_blas_warning() == NULL);
     for (int i = 0; i < 4; i++) {
         test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
         test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
@@ -267,5 +318,12 @@ int main(void)
     }
     test_q8(q8_types, 4, 70, 256, 301);
     test_refusals();
+    (void)setenv("PI_TEST_BLAS_WRONG", "1", 1); /* own kernels in its place */
+    PASSES(pi_blas_init(&e), e);
+    OK(pi_blas_warning() != NULL && strstr(pi_blas_warning(), "wrong products") != NULL);
+    for (int i = 0; i < 4; i++) {
+        test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
+        test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
+    }
     return DONE();
 }

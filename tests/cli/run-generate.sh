@@ -32,6 +32,9 @@ check $? 'the same tokens'
 works 'dense' pi-run -q -m "$m" -p "$once" -n 24 --temp 0 --ignore-eos --kv f32 --json --mode dense
 [ "$(value tokens "$tmp/out")" = "$(value tokens "$tmp/greedy")" ] && [ "$(value mode "$tmp/out")" = dense ]
 check $? 'the same tokens'
+works 'a BLAS that computes wrongly' env PI_TEST_BLAS_WRONG=1 pi-run -m "$m" -p "$once" -n 24 --temp 0 --ignore-eos --kv f32 --json
+[ "$(value tokens "$tmp/out")" = "$(value tokens "$tmp/greedy")" ] && [ "$(grep -c 'wrong products' "$tmp/err")" = 1 ]
+check $? 'the same tokens, one warning'
 
 # One text, however the prompt comes and however many threads there are.
 run a pi-run -m "$m" -p "$once" -n 40 -s 7 -t 1
