@@ -7,15 +7,20 @@ pi_unit_tests += tests/t_text
 tests_t_text_SOURCES = tests/t_text.c tests/tap.h
 tests_t_text_LDADD   = $(PI_RUNTIME_LIBS)
 
+pi_unit_tests += tests/t_chat
+tests_t_chat_SOURCES = tests/t_chat.c tests/tok_vocab.h tests/tap.h
+tests_t_chat_LDADD   = $(PI_RUNTIME_LIBS)
+
 # Tools of the scripts below.
-check_PROGRAMS += tests/compare_reference tests/make_artifact
+check_PROGRAMS += tests/compare_reference tests/make_artifact tests/http_call
+tests_http_call_SOURCES = tests/http_call.c
 tests_compare_reference_SOURCES = tests/compare_reference.c tests/reference_case.h
 tests_compare_reference_LDADD   = $(PI_RUNTIME_LIBS)
 tests_make_artifact_SOURCES = tests/make_artifact.c
 tests_make_artifact_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_cli_tests += tests/cli/run-options.sh tests/cli/run-generate.sh tests/cli/run-files.sh tests/cli/run-measure.sh \
-                tests/cli/reference.sh
+                tests/cli/reference.sh tests/cli/serve.sh
 EXTRA_DIST += tests/cli/run_lib.sh
 
 # Models with random weights and the answers that another implementation gives.
