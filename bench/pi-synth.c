@@ -10,7 +10,9 @@
 
 #include <jansson.h>
 
-static const enum pi_type types[] = {PI_TYPE_F16, PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_F32};
+static const enum pi_type types[] = {PI_TYPE_F16,  PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_F32,
+                                     PI_TYPE_BF16, PI_TYPE_Q4_1, PI_TYPE_Q5_0, PI_TYPE_Q5_1,
+                                     PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
 
 /* The command line. */
 struct options {
@@ -65,7 +67,7 @@ static enum pi_code parse(struct pi_program *prog, int argc, char **argv, struct
         {.name = "type",
          .kind = PI_OPT_ENUM,
          .dest = &o->type,
-         .arg = "f16|q8_0|q4_0|f32",
+         .arg = "f16|q8_0|q4_0|f32|bf16|q4_1|q5_0|q5_1|q4_k|q5_k|q6_k",
          .help = "of all matrices; default f16"},
         {.name = "predictor-type",
          .kind = PI_OPT_ENUM,

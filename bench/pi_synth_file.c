@@ -36,6 +36,8 @@ enum pi_code pi_synth_check(const struct pi_synth_spec *s, struct pi_err *err)
         return bad(err, "--rank: must be from 8 to --embd");
     if (s->pred_type != PI_TYPE_F16 && s->rank % 32 != 0)
         return bad(err, "--rank: must be a multiple of 32 where the predictor is quantised");
+    if (pi_type_info(s->type)->block_elems > 32 && s->n_embd % 256 != 0)
+        return bad(err, "--embd: must be a multiple of 256 for K types");
     if (s->n_vocab < MIN_VOCAB)
         return bad(err, "--vocab: must be at least 320");
     return PI_OK;
@@ -233,6 +235,18 @@ out:
     return rc;
 }
 
+/* llama.cpp's numbers for "mostly this type". */
+static uint32_t file_type(enum pi_type type)
+{
+    static const uint32_t number[PI_TYPE_COUNT] = {
+        [PI_TYPE_F16] = 1,   [PI_TYPE_Q4_0] = 2,  [PI_TYPE_Q4_1] = 3,  [PI_TYPE_Q8_0] = 7,
+        [PI_TYPE_Q5_0] = 8,  [PI_TYPE_Q5_1] = 9,  [PI_TYPE_Q4_K] = 14, [PI_TYPE_Q5_K] = 16,
+        [PI_TYPE_Q6_K] = 18, [PI_TYPE_BF16] = 32,
+    };
+
+    return number[type];
+}
+
 /* The name says what it is, wherever it is shown; the recipe is kept with it. */
 static enum pi_code set_names(const struct keys *k, const struct pi_synth_spec *s)
 {
@@ -249,7 +263,7 @@ static enum pi_code set_names(const struct keys *k, const struct pi_synth_spec *
         k->w, "general.description",
         "Synthetic: random weights for timing, made by pi-synth. It has learnt nothing.", k->err));
     PI_TRY(pi_gguf_set_string(k->w, "pi.created_by", PACKAGE_STRING " pi-synth", k->err));
-    PI_TRY(pi_gguf_set_u32(k->w, "general.file_type", s->type, k->err));
+    PI_TRY(pi_gguf_set_u32(k->w, "general.file_type", file_type(s->type), k->err));
     PI_TRY(pi_gguf_set_u32(k->w, "general.quantization_version", 2, k->err));
     PI_TRY(pi_gguf_set_bool(k->w, "pi.synthetic", true, k->err));
     PI_TRY(pi_gguf_set_u64(k->w, "pi.synthetic.seed", s->seed, k->err));

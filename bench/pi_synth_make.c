@@ -146,11 +146,17 @@ out:
     return rc;
 }
 
+/* A table may lack what the scalar one has; pi_synth_make() asked that. */
+static const struct pi_cpu_type *kernels(const struct pi_cpu *cpu, enum pi_type type)
+{
+    return cpu->type[type] != NULL ? cpu->type[type] : pi_cpu_get(PI_ISA_SCALAR)->type[type];
+}
+
 /* Rounds n elements to a type and back, the stored form staying in block. */
 static void store(const struct maker *m, enum pi_type type, float *row, uint32_t n, void *block)
 {
-    m->cpu->type[type]->from_f32(row, block, n);
-    m->cpu->type[type]->to_f32(block, row, n);
+    kernels(m->cpu, type)->from_f32(row, block, n);
+    kernels(m->cpu, type)->to_f32(block, row, n);
 }
 
 /* The tokens that profile and predictor are measured on: their embeddings, which dominate what every layer sees. */
@@ -263,8 +269,8 @@ static void make_rows(struct maker *m, struct lane *l, const struct job *j)
             pi_synth_embedding(&m->rows, i, l->row, l->tmp);
         else
             random_row(m, j->tensor, i, l->row);
-        m->cpu->type[t->type]->from_f32(l->row, l->block + (i - j->first) * t->row_bytes,
-                                        t->n_cols);
+        kernels(m->cpu, t->type)
+            ->from_f32(l->row, l->block + (i - j->first) * t->row_bytes, t->n_cols);
     }
 }
 
@@ -479,8 +485,11 @@ enum pi_code pi_synth_make(const struct pi_synth_spec *s, const struct pi_synth_
     struct maker m = {0};
     struct pi_gguf_writer *done;
 
-    PI_TRY(pi_synth_rows_init(s, law, &m.rows, err));
     PI_TRY(pi_cpu_select(&m.cpu, err));
+    if (pi_cpu_get(PI_ISA_SCALAR)->type[s->type] == NULL ||
+        kernels(m.cpu, s->type)->from_f32 == NULL)
+        PI_FAIL(err, PI_E_UNSUPPORTED, "this build cannot write %s", pi_type_name(s->type));
+    PI_TRY(pi_synth_rows_init(s, law, &m.rows, err));
     PI_TRY(pi_synth_list(&m.rows, &m.list, err));
     PI_TRY(cut_jobs(&m, err));
     PI_TRY(make_lanes(&m, pi_pool_size(pool), err));

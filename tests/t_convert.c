@@ -16,8 +16,8 @@
 
 static const char *const cases[] = {"llama-relu", "llama-silu-gqa-tied", "opt-pre",
                                     "llama3-rope-bf16-sharded", "mistral-relu-gqa-oldconfig"};
-static const enum pi_type types[] = {PI_TYPE_F32, PI_TYPE_F16, PI_TYPE_BF16, PI_TYPE_Q8_0,
-                                     PI_TYPE_Q4_0};
+static const enum pi_type types[] = {PI_TYPE_F32,  PI_TYPE_F16,  PI_TYPE_BF16, PI_TYPE_Q8_0,
+                                     PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0, PI_TYPE_Q5_1};
 
 static struct pi_pool *pool;
 static char said[4096]; /* all notes of a conversion */
