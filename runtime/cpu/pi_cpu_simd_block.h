@@ -93,6 +93,20 @@ INLINE void widen_block(struct reader rd, const uint8_t *bytes, VF *q_out)
         q_out[k] = rd.widen(bytes + k * W);
 }
 
+/* While a group is computed, what lies so many bytes behind it is asked for: rows side by side are too many streams, and a group's reads too few at a time,
+ * for the hardware's prefetcher alone. Measured on Zen 3, 4096 columns: 1.08 (Q8_0) to 1.16 times (Q6_K) the speed; 512 and more bytes are worse. */
+#define GROUP_AHEAD 256
+
+INLINE void ask_ahead(struct reader rd, int rows, const void *const *row, uint32_t b)
+{
+    for (int r = 0; r < rows; r++) {
+        const char *p = (const char *)row[r] + (size_t)b * rd.group_bytes / GROUP + GROUP_AHEAD;
+
+        for (size_t i = 0; i < rd.group_bytes; i += 64)
+            __builtin_prefetch(p + i, 0, 3);
+    }
+}
+
 INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct input in,
                       uint32_t n, float *out, struct ahead ahead)
 {
@@ -105,6 +119,7 @@ INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct
     for (uint32_t b = 0; b < n / PI_BLOCK; b += GROUP) {
         uint32_t nb = rd.super ? GROUP : least(GROUP, n / PI_BLOCK - b);
 
+        ask_ahead(rd, rows, row, b);
         rd.read(rows, row, b, nb, g);
         if (rd.offset != 0) {
             VF x_sums = sums_at(in, b, nb);
@@ -157,6 +172,7 @@ INLINE void axpy_block(struct reader rd, int rows, const void *const *row, const
         uint32_t first = rd.super ? b / GROUP * GROUP : b;
 
         next = least(first + GROUP, last);
+        ask_ahead(rd, rows, row, first);
         rd.read(rows, row, first, rd.super ? GROUP : next - first, g);
         for (int r = 0; rd.offset == 0 && r < rows; r++)
             scale_group(rd, &g[r], a[r]);

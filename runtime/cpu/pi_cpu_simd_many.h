@@ -74,6 +74,28 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
             v_sum(v_add(sum[p / nx][p % nx][0], sum[p / nx][p % nx][1]));
 }
 
+/* Adds what block i of the groups that begin with block b gives. */
+INLINE void many_bytes(struct reader rd, int rows, int nx, const void *const *row,
+                       const struct group *g, const struct input *x, uint32_t b, uint32_t i,
+                       VF sum[MANY_ROWS][MANY_X])
+{
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++) {
+        VF q[NV];
+
+        widen_block(rd, bytes_of(rd, row[r], &g[r], b, i), q);
+#pragma GCC unroll 4
+        for (int j = 0; j < nx; j++) {
+            VF xv[NV];
+
+#pragma GCC unroll 4
+            for (int k = 0; k < NV; k++)
+                xv[k] = v_load(x[j].x + (size_t)(b + i) * PI_BLOCK + k * W);
+            sum[r][j] = add_block(rd, g[r].scale + i * (rd.halves ? 2 : 1), q, xv, sum[r][j]);
+        }
+    }
+}
+
 /* dot_block() for several x at once. */
 INLINE void many_block(struct reader rd, int rows, int nx, const void *const *row,
                        const struct input *x, uint32_t n, float *out, size_t ldo,
@@ -102,22 +124,7 @@ INLINE void many_block(struct reader rd, int rows, int nx, const void *const *ro
         for (uint32_t i = 0; i < nb; i++) {
             if (i % (AHEAD / PI_BLOCK) == 0)
                 look_ahead(&ahead);
-#pragma GCC unroll 2
-            for (int r = 0; r < rows; r++) {
-                VF q[NV];
-
-                widen_block(rd, bytes_of(rd, row[r], &g[r], b, i), q);
-#pragma GCC unroll 4
-                for (int j = 0; j < nx; j++) {
-                    VF xv[NV];
-
-#pragma GCC unroll 4
-                    for (int k = 0; k < NV; k++)
-                        xv[k] = v_load(x[j].x + (size_t)(b + i) * PI_BLOCK + k * W);
-                    sum[r][j] =
-                        add_block(rd, g[r].scale + i * (rd.halves ? 2 : 1), q, xv, sum[r][j]);
-                }
-            }
+            many_bytes(rd, rows, nx, row, g, x, b, i, sum);
         }
     }
 #pragma GCC unroll 8

@@ -26,6 +26,7 @@ typedef void (*read_fn)(int rows, const void *const *row, uint32_t b, uint32_t n
 struct reader {
     read_fn read;
     VF (*widen)(const uint8_t *q); /* W bytes to floats */
+    size_t group_bytes;            /* of a row */
     bool in_row;                   /* Q8_0: the bytes stay where they are */
     bool super;                    /* K types */
     bool halves;                   /* a scale for each half of a block */
@@ -69,21 +70,35 @@ OP uint32_t read_u32(const void *p)
     return u;
 }
 
-/* n values of F16, stride bytes apart, times factor; 0 up to the eighth. */
-OP void spread_scales(const void *p, size_t stride, uint32_t n, float factor, float *out)
+/* n values of F16, stride bytes apart; 0 up to the eighth. */
+OP __m128i gather_u16(const void *p, size_t stride, uint32_t n)
 {
     const char *at = p;
-    uint64_t h[2] = {0};
+    __m128i a = _mm_setzero_si128(), b = a;
 
-    if (n == GROUP) {
-#pragma GCC unroll 8
-        for (int i = 0; i < GROUP; i++)
-            h[i / 4] |= (uint64_t)read_u16(at + (size_t)i * stride) << i % 4 * 16;
-    } else {
+    if (n < GROUP) {
+        alignas(16) uint16_t h[GROUP] = {0};
+
         for (uint32_t i = 0; i < n; i++)
-            h[i / 4] |= (uint64_t)read_u16(at + i * stride) << i % 4 * 16;
+            h[i] = read_u16(at + i * stride);
+        return _mm_load_si128((const void *)h);
     }
-    __m256 v = _mm256_cvtph_ps(_mm_set_epi64x((long long)h[1], (long long)h[0]));
+    a = _mm_insert_epi16(a, read_u16(at), 0);
+    b = _mm_insert_epi16(b, read_u16(at + 4 * stride), 0);
+    a = _mm_insert_epi16(a, read_u16(at + stride), 1);
+    b = _mm_insert_epi16(b, read_u16(at + 5 * stride), 1);
+    a = _mm_insert_epi16(a, read_u16(at + 2 * stride), 2);
+    b = _mm_insert_epi16(b, read_u16(at + 6 * stride), 2);
+    a = _mm_insert_epi16(a, read_u16(at + 3 * stride), 3);
+    b = _mm_insert_epi16(b, read_u16(at + 7 * stride), 3);
+    return _mm_unpacklo_epi64(a, b);
+}
+
+/* The same times factor as floats. */
+OP void spread_scales(const void *p, size_t stride, uint32_t n, float factor, float *out)
+{
+    __m256 v = _mm256_cvtph_ps(gather_u16(p, stride, n));
+
     _mm256_storeu_ps(out, factor == 1.0f ? v : _mm256_mul_ps(v, _mm256_set1_ps(factor)));
 }
 
@@ -105,6 +120,7 @@ OP void group_q4_0(const void *row, uint32_t b, uint32_t n, struct group *g)
 {
     const struct pi_block_q4_0 *from = (const struct pi_block_q4_0 *)row + b;
 
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < n; i++)
         keep_bytes(g->q + (size_t)i * PI_BLOCK,
                    split_halves(_mm256_xor_si256(load_twice(from[i].q), byte_mask(0x88))));
@@ -115,6 +131,7 @@ OP void group_q4_1(const void *row, uint32_t b, uint32_t n, struct group *g)
 {
     const struct pi_block_q4_1 *from = (const struct pi_block_q4_1 *)row + b;
 
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < n; i++)
         keep_bytes(g->q + (size_t)i * PI_BLOCK, split_halves(load_twice(from[i].q)));
     spread_scales(&from->d, sizeof(*from), n, 1.0f / 16.0f, g->scale);
@@ -146,6 +163,7 @@ OP void group_q5_0(const void *row, uint32_t b, uint32_t n, struct group *g)
 {
     const struct pi_block_q5_0 *from = (const struct pi_block_q5_0 *)row + b;
 
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < n; i++)
         keep_bytes(g->q + (size_t)i * PI_BLOCK,
                    _mm256_or_si256(split_low(from[i].q),
@@ -157,6 +175,7 @@ OP void group_q5_1(const void *row, uint32_t b, uint32_t n, struct group *g)
 {
     const struct pi_block_q5_1 *from = (const struct pi_block_q5_1 *)row + b;
 
+#pragma GCC unroll 8
     for (uint32_t i = 0; i < n; i++)
         keep_bytes(g->q + (size_t)i * PI_BLOCK,
                    _mm256_or_si256(split_low(from[i].q),
@@ -165,24 +184,28 @@ OP void group_q5_1(const void *row, uint32_t b, uint32_t n, struct group *g)
     spread_scales(&from->m, sizeof(*from), n, 1.0f, g->offset);
 }
 
-/* 8 bytes to floats. */
-OP __m256 widen_u8(uint64_t bytes)
+/* d * scale * factor and dmin * min of the 8 parts of a Q4_K or Q5_K block, out of its first 16 bytes: d, dmin, 12 bytes of scales. The products of d and
+ * scale are exact. */
+OP void k_scales(const void *head, __m256 factor, struct group *g)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
-}
+    const __m128i v = _mm_loadu_si128(head);
+    /* scales of parts 0..3, 4..7, then minima: their low bits, and the bytes with the two upper bits of the later ones */
+    __m128i low = _mm_shuffle_epi8(
+        v, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+    __m128i top = _mm_shuffle_epi8(
+        v, _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+    __m128 d = _mm_cvtph_ps(v);
 
-/* d * scale * factor and dmin * min of the 8 parts of a Q4_K or Q5_K block; the products of d and scale are exact. */
-OP void k_scales(uint16_t d, uint16_t dmin, const uint8_t *s, __m256 factor, struct group *g)
-{
-    uint32_t a = read_u32(s), b = read_u32(s + 4), c = read_u32(s + 8);
-    uint64_t scale = (a & 0x3f3f3f3f) | (uint64_t)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)) << 32;
-    uint64_t min = (b & 0x3f3f3f3f) | (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030))
-                                          << 32;
-    __m256 v = _mm256_mul_ps(widen_u8(scale), _mm256_cvtph_ps(_mm_set1_epi16((short)d)));
-
-    _mm256_storeu_ps(g->scale, _mm256_mul_ps(v, factor));
-    _mm256_storeu_ps(g->offset,
-                     _mm256_mul_ps(widen_u8(min), _mm256_cvtph_ps(_mm_set1_epi16((short)dmin))));
+    low = _mm_and_si128(_mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4)),
+                        _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    top = _mm_and_si128(_mm_srli_epi16(top, 2), _mm_set1_epi8(0x30));
+    low = _mm_or_si128(low, top);
+    __m256 s =
+        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low)), _mm256_broadcastss_ps(d));
+    __m256 m = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(low, low))),
+                             _mm256_broadcastss_ps(_mm_movehdup_ps(d)));
+    _mm256_storeu_ps(g->scale, _mm256_mul_ps(s, factor));
+    _mm256_storeu_ps(g->offset, m);
 }
 
 /* As uint8: q of even parts, 16 q of odd ones. */
@@ -199,7 +222,7 @@ OP void group_q4_k(const void *row, uint32_t b, uint32_t n, struct group *g)
         keep_bytes(g->q + 64 * i, _mm256_and_si256(v, byte_mask(0x0f)));
         keep_bytes(g->q + 64 * i + 32, _mm256_and_si256(v, byte_mask(0xf0)));
     }
-    k_scales(from->d, from->dmin, from->scales, _mm256_setr_ps(1, odd, 1, odd, 1, odd, 1, odd), g);
+    k_scales(from, _mm256_setr_ps(1, odd, 1, odd, 1, odd, 1, odd), g);
 }
 
 /* Bit number bit of each byte as 0 or 16. */
@@ -224,7 +247,7 @@ OP void group_q5_k(const void *row, uint32_t b, uint32_t n, struct group *g)
             g->q + 64 * i + 32,
             _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 4), low), fifth(h, 2 * i + 1)));
     }
-    k_scales(from->d, from->dmin, from->scales, _mm256_set1_ps(1.0f), g);
+    k_scales(from, _mm256_set1_ps(1.0f), g);
 }
 
 /* As int8: 4 (q - 32), four bits of it from low (its low halves), two from high, whose upper one is flipped already. */
@@ -257,13 +280,17 @@ OP void group_q6_k(const void *row, uint32_t b, uint32_t n, struct group *g)
     }
 }
 
-/* Not inlined: there are many kernels of a type. */
+/* Not inlined: there are many kernels of a type. Whole groups, nearly all there are, without a loop over their blocks. */
 #define READ(T)                                                                                    \
     static TARGET __attribute__((noinline)) void read_##T(int rows, const void *const *row,        \
                                                           uint32_t b, uint32_t n, struct group *g) \
     {                                                                                              \
-        for (int r = 0; r < rows; r++)                                                             \
-            group_##T(row[r], b, n, &g[r]);                                                        \
+        for (int r = 0; r < rows; r++) {                                                           \
+            if (n == GROUP)                                                                        \
+                group_##T(row[r], b, GROUP, &g[r]);                                                \
+            else                                                                                   \
+                group_##T(row[r], b, n, &g[r]);                                                    \
+        }                                                                                          \
     }
 
 READ(q8_0)
@@ -275,16 +302,46 @@ READ(q4_k)
 READ(q5_k)
 READ(q6_k)
 
-#define READ_Q8_0 ((struct reader){.read = read_q8_0, .widen = widen_i8, .in_row = true})
-#define READ_Q4_0 ((struct reader){.read = read_q4_0, .widen = widen_i8})
-#define READ_Q4_1 ((struct reader){.read = read_q4_1, .widen = widen_byte, .offset = 1})
-#define READ_Q5_0 ((struct reader){.read = read_q5_0, .widen = widen_i8})
-#define READ_Q5_1 ((struct reader){.read = read_q5_1, .widen = widen_byte, .offset = 1})
-#define READ_Q4_K \
-    ((struct reader){.read = read_q4_k, .widen = widen_byte, .super = true, .offset = -1})
-#define READ_Q5_K \
-    ((struct reader){.read = read_q5_k, .widen = widen_byte, .super = true, .offset = -1})
-#define READ_Q6_K \
-    ((struct reader){.read = read_q6_k, .widen = widen_i8, .super = true, .halves = true})
+#define READ_Q8_0                                                         \
+    ((struct reader){.read = read_q8_0,                                   \
+                     .group_bytes = sizeof(struct pi_block_q8_0) * GROUP, \
+                     .widen = widen_i8,                                   \
+                     .in_row = true})
+#define READ_Q4_0                                                         \
+    ((struct reader){.read = read_q4_0,                                   \
+                     .group_bytes = sizeof(struct pi_block_q4_0) * GROUP, \
+                     .widen = widen_i8})
+#define READ_Q4_1                                                         \
+    ((struct reader){.read = read_q4_1,                                   \
+                     .group_bytes = sizeof(struct pi_block_q4_1) * GROUP, \
+                     .widen = widen_byte,                                 \
+                     .offset = 1})
+#define READ_Q5_0                                                         \
+    ((struct reader){.read = read_q5_0,                                   \
+                     .group_bytes = sizeof(struct pi_block_q5_0) * GROUP, \
+                     .widen = widen_i8})
+#define READ_Q5_1                                                         \
+    ((struct reader){.read = read_q5_1,                                   \
+                     .group_bytes = sizeof(struct pi_block_q5_1) * GROUP, \
+                     .widen = widen_byte,                                 \
+                     .offset = 1})
+#define READ_Q4_K                                                 \
+    ((struct reader){.read = read_q4_k,                           \
+                     .group_bytes = sizeof(struct pi_block_q4_k), \
+                     .widen = widen_byte,                         \
+                     .super = true,                               \
+                     .offset = -1})
+#define READ_Q5_K                                                 \
+    ((struct reader){.read = read_q5_k,                           \
+                     .group_bytes = sizeof(struct pi_block_q5_k), \
+                     .widen = widen_byte,                         \
+                     .super = true,                               \
+                     .offset = -1})
+#define READ_Q6_K                                                 \
+    ((struct reader){.read = read_q6_k,                           \
+                     .group_bytes = sizeof(struct pi_block_q6_k), \
+                     .widen = widen_i8,                           \
+                     .super = true,                               \
+                     .halves = true})
 
 #endif
