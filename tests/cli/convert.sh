@@ -82,6 +82,112 @@ chmod -R u+w "$tmp/own"
 fails 2 'part of the source' 'over a file of the checkpoint' pi-convert -q "$tmp/own" -o "$tmp/own/model.safetensors"
 check "$(cmp -s "$src/model.safetensors" "$tmp/own/model.safetensors"; echo $?)" 'the checkpoint is as it was'
 
+# Every type, from every type. K types need rows of 256; type:largest relative RMS error in percent.
+PATH=$abs_top_builddir/bench:$PATH
+works 'a model with rows of 256' pi-synth -q -o "$tmp/k.gguf" --type f32 --layers 2 --embd 256 --ff 512 --heads 4 --vocab 320 --ctx 64 --rank 32
+lineage() {
+    pi-convert --dump "$1" | sed -n 's/.*pi.model.lineage: *//p'
+}
+names() { # of the types in a report
+    tr '{' '\n' <"$1" | sed -n 's/^"name".*"type":"\([^"]*\)","bytes".*/\1/p' | sort -u | tr '\n' ' '
+}
+due=$(lineage "$tmp/k.gguf")
+plain='f32:0 f16:0.03 bf16:0.2 q8_0:0.56 q6_k:1.8 q5_k:3.75 q5_1:3.9 q5_0:4.4 q4_k:7.4 q4_1:8 q4_0:8.7'
+for p in $plain q5_k_m:3.75 q5_k_s:3.75 q4_k_m:7.4 q4_k_s:7.4; do
+    t=${p%:*}
+    works "to $t" pi-convert -q "$tmp/k.gguf" -o "$tmp/k.$t.gguf" --type "$(echo "$t" | tr a-z A-Z)" --json
+    cp "$tmp/out" "$tmp/report"
+    case $t in
+    f32) names='F32 ' ;;
+    q5_k_m | q5_k_s) names='F32 Q5_K Q6_K ' ;;
+    q4_k_m) names='F32 Q4_K Q6_K ' ;;
+    q4_k_s) names='F32 Q4_K Q5_K Q6_K ' ;;
+    *) names=$(printf 'F32\n%s\n' "$(echo "$t" | tr a-z A-Z)" | sort | tr '\n' ' ') ;;
+    esac
+    [ "$(names "$tmp/report")" = "$names" ]
+    check $? "$t: tensors are $(names "$tmp/report")"
+    e=$(sed 's/.*"error_rms":\([^,}]*\),"error_rms_worst".*/\1/; t; s/.*/0/' "$tmp/report")
+    awk -v e="$e" -v m="${p#*:}" -v t="$t" 'BEGIN { exit !(100 * e <= m && (100 * e > 0.9 * m || t !~ /^q/)) }'
+    check $? "$t: relative RMS error $e"
+    [ "$(lineage "$tmp/k.$t.gguf")" = "$due" ]
+    check $? "$t: the lineage is the source's"
+    [ "$(value disk_bytes "$tmp/report")" = "$(wc -c <"$tmp/k.$t.gguf")" ]
+    check $? "$t: the size that was said"
+    works "$t: a dry run" pi-convert -q "$tmp/k.gguf" -o "$tmp/k.$t.gguf" --type "$t" --list --json
+    for f in "$tmp/out" "$tmp/report"; do
+        sed 's/,"error_[a-z_]*":[^,}]*//g; s/,"free_bytes":[0-9]*//' "$f" >"$f.same"
+    done
+    cmp -s "$tmp/out.same" "$tmp/report.same"
+    check $? "$t: it says what was written"
+    works "$t runs" pi-run -q -m "$tmp/k.$t.gguf" --mode exact -p 'ab cd' -n 3 --temp 0 -t 1
+done
+for from in $plain; do
+    for p in $plain; do
+        a=$tmp/k.${from%:*}.gguf t=${p%:*}
+        pi-convert -q --no-self-check "$a" -o "$tmp/x.gguf" --type $t --json -t 2 >"$tmp/report" 2>"$tmp/err" || sed 's/^/# /' "$tmp/err"
+        e=$(sed 's/.*"error_rms":\([^,}]*\),"error_rms_worst".*/\1/; t; s/.*/0/' "$tmp/report")
+        if [ $t = ${from%:*} ]; then
+            cmp -s "$a" "$tmp/x.gguf"
+        else
+            [ "$(lineage "$tmp/x.gguf")" = "$due" ] && awk -v e="$e" -v m="${p#*:}" 'BEGIN { exit !(100 * e <= 1.25 * m) }'
+        fi
+        check $? "${from%:*} to $t: relative RMS error $e"
+    done
+done
+head -c 200 "$abs_top_srcdir/datasets/demo-text/heldout.txt" >"$tmp/text"
+works 'a profile of one type' pi-profile -q "$tmp/k.f16.gguf" --data "$tmp/text" -o "$tmp/of-f16.gguf"
+works 'serves another' pi-place -q "$tmp/k.q4_k_m.gguf" --profile "$tmp/of-f16.gguf" --vram-budget 0G -o "$tmp/k.placement.gguf"
+for threads in 1 3; do
+    works "a mix with $threads threads" pi-convert -q "$tmp/k.gguf" -o "$tmp/k.$threads.gguf" --type q4_k_m -t $threads --json
+    sed 's/.*"tensors"//; s/,"free_bytes":[0-9]*//' "$tmp/out" >"$tmp/k.$threads"
+    cmp -s "$tmp/k.q4_k_m.gguf" "$tmp/k.$threads.gguf"
+    check $? "the same bytes with $threads threads"
+done
+cmp -s "$tmp/k.1" "$tmp/k.3"
+check $? 'and the same errors'
+
+# Rounding twice is told; what is row-major and quantised becomes Q8_0, unless a pattern names it.
+works 'quantised twice' pi-convert "$tmp/k.q4_0.gguf" -o "$tmp/x.gguf" --type q5_1
+check "$(grep -q '16 tensors (token_embd.weight first) are quantised in the source already' "$tmp/err"; echo $?)" 'it is told'
+works 'a row-major model' pi-synth -q -o "$tmp/r.gguf" --type q4_k --row-major-down --layers 2 --embd 256 --ff 512 --heads 4 --vocab 320 --ctx 64 --rank 32
+works 'made neuron-major' pi-convert "$tmp/r.gguf" -o "$tmp/x.gguf" --json
+check "$(grep -q 'blk.1.ffn_down_t.weight: rows of 256 transposed from quantised ones: stored as Q8_0, not Q4_K' "$tmp/err"; echo $?)" 'its down projections are Q8_0'
+[ "$(names "$tmp/out")" = 'F32 Q4_K Q8_0 ' ]
+check $? 'all else stays as it is'
+works 'the row-major one runs' pi-run -q -m "$tmp/r.gguf" --mode exact -p 'ab cd' -n 8 --temp 0 --json
+cp "$tmp/out" "$tmp/first"
+works 'and the other' pi-run -q -m "$tmp/x.gguf" --mode exact -p 'ab cd' -n 8 --temp 0 --json
+[ "$(value tokens "$tmp/out")" = "$(value tokens "$tmp/first")" ]
+check $? 'with the same text'
+works 'a pattern for them' pi-convert -q "$tmp/r.gguf" -o "$tmp/x.gguf" --keep '*ffn_down*=Q4_K' --json
+[ "$(names "$tmp/out")" = 'F32 Q4_K ' ]
+check $? 'is followed'
+
+# Patterns, fallbacks, the list.
+works 'patterns' pi-convert -q "$tmp/k.gguf" -o "$tmp/x.gguf" --type q4_k_m --keep 'output.weight=bf16' --keep 'blk.0.*=q8_0' --keep='blk.*.attn_?.weight=F16' --json
+tr '{' '\n' <"$tmp/out" | sed -n 's/.*"name":"\([^"]*\)".*"type":"\([^"]*\)","bytes".*/\1 \2/p' >"$tmp/types"
+[ "$(grep -c 'blk.0.*weight Q8_0$' "$tmp/types")" = 7 ] && grep -q '^output.weight BF16' "$tmp/types" && grep -q '^blk.1.attn_q.weight F16' "$tmp/types" &&
+    grep -q '^blk.1.attn_output.weight Q4_K' "$tmp/types" && grep -q '^blk.0.attn_norm.weight F32' "$tmp/types"
+check $? 'the first that fits wins, vectors stay F32'
+works 'rows that K types do not fit' pi-convert "$src" -o "$tmp/x.gguf" --type q4_k_m
+[ "$(grep -c 'rows of 96: stored as Q8_0, not Q[46]_K' "$tmp/err")" = 8 ] && grep -q 'and 15 more tensors' "$tmp/err" &&
+    grep -q 'quantised 23 tensors: relative RMS error 0.5.* %, the worst 0.5' "$tmp/err"
+check $? 'the first eight fallbacks are named, and the error'
+works 'the same, all of them' pi-convert "$src" -o "$tmp/x.gguf" --type q4_k_m --verbose
+[ "$(grep -c 'rows of 96: stored as Q8_0, not Q[46]_K' "$tmp/err")" = 23 ] && [ "$(grep -c 'Q8_0, relative RMS error' "$tmp/err")" = 23 ]
+check $? 'all are named'
+rm -f "$tmp/none.gguf"
+works 'a list' pi-convert "$src" -o "$tmp/none.gguf" --type q4_k_m --list
+[ ! -e "$tmp/none.gguf" ] && [ "$(grep -c 'Q8_0 .*(not Q[46]_K: rows of 96)$' "$tmp/out")" = 23 ] &&
+    grep -q "^disk: $(wc -c <"$tmp/x.gguf") bytes .* free$" "$tmp/out" && grep -q '^30 tensors, 622848 bytes$' "$tmp/out" && grep -q '^memory: about [1-9]' "$tmp/out"
+check $? 'it says the same, and writes nothing'
+works 'a list without an output' pi-convert -q "$tmp/k.gguf" --list
+check "$(grep -q '^token_embd.weight  *\[256, 320\]  *F32  *F16  *163840$' "$tmp/out"; echo $?)" 'needs none'
+pi-convert "$src" --list >/dev/full 2>"$tmp/err"
+check "$([ $? = 7 ]; echo $?)" 'a list to a full device'
+fails 2 'no matrix of this model' 'a list with a pattern that fits nothing' pi-convert "$src" --list --keep 'x=f16'
+fails 2 'no other option' 'a dump with a list' pi-convert --dump "$tmp/m.gguf" --list
+
 # A full disk, an interrupt, a kill: the older output stays.
 cp "$tmp/m.gguf" "$tmp/out.d/m.gguf"
 (
@@ -89,7 +195,18 @@ cp "$tmp/m.gguf" "$tmp/out.d/m.gguf"
     trap '' XFSZ
     pi-convert -q "$src" -o "$tmp/out.d/m.gguf" --type f32 2>"$tmp/err"
 )
-check "$([ $? != 0 ] && grep -q 'm.gguf' "$tmp/err"; echo $?)" 'a full disk is an error'
+check "$([ $? = 6 ] && grep -q 'm.gguf: it takes [0-9]* bytes .* there is room for 204800' "$tmp/err"; echo $?)" 'a full disk is an error, before anything is written'
+works 'a model that takes a while' pi-synth -q -o "$tmp/w.gguf" --layers 3 --embd 512 --ff 2048 --heads 4 --vocab 320 --ctx 64 --rank 32
+for signal in INT TERM; do
+    PI_TEST_NO_TMPFILE=1 PI_CPU=scalar pi-convert -q "$tmp/w.gguf" -o "$tmp/out.d/m.gguf" --type q5_k 2>"$tmp/err" &
+    job=$!
+    while [ -d /proc/$job ] && [ "$(entries "$tmp/out.d")" = 1 ]; do :; done
+    kill -$signal $job
+    wait $job
+    got=$?
+    [ $got = 130 ] && [ "$(cat "$tmp/err")" = 'pi-convert: interrupted' ] && [ "$(entries "$tmp/out.d")" = 1 ] && cmp -s "$tmp/m.gguf" "$tmp/out.d/m.gguf"
+    check $? "$signal while writing: status $got, the unfinished file is gone"
+done
 for signal in INT TERM KILL; do
     env PI_CPU=scalar pi-convert -q "$src" -o "$tmp/out.d/m.gguf" --type q4_0 2>/dev/null &
     # Not before it is the program: the shell's own child would still run this script's traps.

@@ -26,20 +26,44 @@ one() { # FOLDER TYPE
     convert "$1" "$2" "$tmp/m.gguf" && compare model "$tmp/m.gguf" "$1"
 }
 
+# pairs SOURCE FOLDER TYPE...: quantised weights against themselves, dequantised.
+pairs() {
+    source=$1 folder=$2
+    shift 2
+    for t in "$@"; do
+        convert "$source" "$t" "$tmp/q.gguf" && convert "$tmp/q.gguf" f32 "$tmp/d.gguf" &&
+            compare pair "$tmp/q.gguf" "$tmp/d.gguf" "$folder" 1e-4
+    done
+}
+# perplexity FILE: on text that nobody trained on; sets ppl.
+perplexity() {
+    head -c 16000 "$PI_SHARED/models/demo-text/heldout.txt" >"$tmp/text"
+    pi-run -q -m "$1" --perplexity "$tmp/text" --window 256 --act f32 --json >"$tmp/out" 2>"$tmp/err" || sed 's/^/# /' "$tmp/err"
+    ppl=$(value perplexity "$tmp/out")
+    [ -n "$ppl" ]
+}
+blocks='q8_0 q4_0 q4_1 q5_0 q5_1'
+
 for c in llama-relu llama-silu-gqa-tied opt-pre; do
     one "$ref/$c" f32
-    # Quantised weights against themselves, dequantised.
-    for t in q8_0 q4_0; do
-        convert "$ref/$c" $t "$tmp/q.gguf" && convert "$tmp/q.gguf" f32 "$tmp/d.gguf" &&
-            compare pair "$tmp/q.gguf" "$tmp/d.gguf" "$ref/$c" 1e-4
-    done
+    pairs "$ref/$c" "$ref/$c" $blocks
 done
+# K types: rows of 256, and rows that they do not fit.
+for a in llama opt; do
+    "$abs_top_builddir/bench/pi-synth" -q -o "$tmp/s.gguf" --arch $a --layers 3 --embd 256 --ff 512 --heads 4 --vocab 1100 \
+        --ctx 512 --rank 32 >"$tmp/log" 2>&1
+    check $? "pi-synth --arch $a"
+    pairs "$tmp/s.gguf" "$ref/llama-relu" q4_k q5_k q6_k q4_k_s q4_k_m q5_k_s q5_k_m
+done
+pairs "$ref/llama-relu" "$ref/llama-relu" q4_k_m
 if [ -n "$PI_SHARED" ] && [ -d "$PI_SHARED/reference" ]; then
     s=$PI_SHARED/reference
     one "$s/llama3-rope-bf16-sharded" bf16
+    pairs "$s/llama3-rope-bf16-sharded" "$s/llama3-rope-bf16-sharded" $blocks
     for c in mistral-relu-gqa-oldconfig opt-bin-f32 arcee-relu2 qwen2-silu qwen3-silu \
         falcon-7b-style falcon-40b-style opt-350m-style; do
         one "$s/$c" f32
+        pairs "$s/$c" "$s/$c" $blocks
     done
     for c in llama opt; do
         convert "$PI_SHARED/models/demo-$c" f16 "$tmp/t.gguf" || continue
@@ -47,6 +71,14 @@ if [ -n "$PI_SHARED" ] && [ -d "$PI_SHARED/reference" ]; then
         pi-run -q -m "$tmp/t.gguf" --perplexity "$s/trained-$c/text.txt" --window 256 --kv f32 --json >"$tmp/p" 2>"$tmp/err"
         compare_reference perplexity "$s/trained-$c" 1e-4 <"$tmp/p" >"$tmp/tap"
         number "$tmp/tap"
+    done
+    # What each type costs: perplexity over that of F16. Limits: Q8_0 a thousandth, 4 and 5 bits as measured with room.
+    convert "$PI_SHARED/models/demo-llama" f16 "$tmp/t.gguf"
+    perplexity "$tmp/t.gguf" && base=$ppl
+    for t in q8_0:0.001 q5_1:0.01 q5_0:0.01 q4_1:0.04 q4_0:0.06 q4_k_m:0.001; do
+        convert "$PI_SHARED/models/demo-llama" ${t%:*} "$tmp/q.gguf" && perplexity "$tmp/q.gguf"
+        awk -v a="$ppl" -v b="$base" -v r=${t#*:} 'BEGIN { d = a / b - 1; exit !(a != "" && d < r && -d < r) }'
+        check $? "${t%:*}: perplexity $ppl, $(awk -v a="$ppl" -v b="$base" 'BEGIN { printf "%.5f", a / b }') of F16's (within ${t#*:})"
     done
 else
     n=$((n + 1))
