@@ -50,9 +50,10 @@ enum pi_code pi_hf_config_read(const struct pi_json *config, const char *act_ove
                                struct pi_err *err) PI_MUST_CHECK;
 
 /* Adds every tensor of the model to plan in GGUF's order and names, with the shapes checked. PI_E_CORRUPT: a tensor is missing or of another shape;
- * PI_E_UNSUPPORTED: dtypes we do not read, tensors that we have no place for. */
+ * PI_E_UNSUPPORTED: dtypes we do not read, tensors of layers that we have no place for; others are left out with a note. */
 enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src,
-                       struct pi_plan *plan, struct pi_err *err) PI_MUST_CHECK;
+                       const struct pi_notes *notes, struct pi_plan *plan,
+                       struct pi_err *err) PI_MUST_CHECK;
 
 /* general.* and {arch}.* keys. */
 enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w,

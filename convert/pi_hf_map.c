@@ -322,25 +322,43 @@ static bool is_ignored(const struct mapper *m, const char *name)
     return m->tied && strcmp(name, "lm_head.weight") == 0;
 }
 
-static enum pi_code check_all_used(const struct mapper *m, struct pi_err *err)
-{
-    char list[320] = "";
-    size_t n = 0, at = 0;
+/* Tensors that nobody asked for, of layers or outside of them: how many, and the names of the first. */
+struct left_over {
+    size_t n, at;
+    char list[320];
+};
 
+static void list_left_over(const struct mapper *m, bool of_layers, struct left_over *out)
+{
+    *out = (struct left_over){.n = 0};
     for (size_t i = 0; i < m->src->n; i++) {
         const char *name = m->src->t[i].name;
-        if (m->used[i] || is_ignored(m, name))
+        if (m->used[i] || is_ignored(m, name) || (strstr(name, m->c->layers) != NULL) != of_layers)
             continue;
-        if (n++ < 6 && at < sizeof(list) - 1) {
-            int k = snprintf(list + at, sizeof(list) - at, "%s%.60s", n > 1 ? ", " : "", name);
-            at += k > 0 ? (size_t)k : 0;
+        if (out->n++ < 6 && out->at < sizeof(out->list) - 1) {
+            int k = snprintf(out->list + out->at, sizeof(out->list) - out->at, "%s%.60s",
+                             out->n > 1 ? ", " : "", name);
+            out->at += k > 0 ? (size_t)k : 0;
         }
     }
-    if (n == 0)
-        return PI_OK;
-    return pi_err_set(err, PI_E_UNSUPPORTED,
-                      "%s: %zu tensor%s without a place in this architecture: %s%s",
-                      m->src->maps[0].path, n, n == 1 ? "" : "s", list, n > 6 ? ", …" : "");
+}
+
+/* A layer with parts that we do not compute is another architecture. What stands beside the layers (another head, counters of training) is left out. */
+static enum pi_code check_all_used(const struct mapper *m, const struct pi_notes *notes,
+                                   struct pi_err *err)
+{
+    struct left_over x;
+
+    list_left_over(m, true, &x);
+    if (x.n > 0)
+        return pi_err_set(
+            err, PI_E_UNSUPPORTED, "%s: %zu tensor%s without a place in this architecture: %s%s",
+            m->src->maps[0].path, x.n, x.n == 1 ? "" : "s", x.list, x.n > 6 ? ", …" : "");
+    list_left_over(m, false, &x);
+    if (x.n > 0)
+        pi_note(notes, "%s: %zu tensor%s beside the layers without a use here, left out: %s%s",
+                m->src->maps[0].path, x.n, x.n == 1 ? "" : "s", x.list, x.n > 6 ? ", …" : "");
+    return PI_OK;
 }
 
 static enum pi_code add_rope_factors(struct mapper *m, struct pi_err *err)
@@ -378,7 +396,7 @@ static const struct row *rows_of(const struct pi_hf_config *c, bool layer)
 }
 
 enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src,
-                       struct pi_plan *plan, struct pi_err *err)
+                       const struct pi_notes *notes, struct pi_plan *plan, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct mapper m = {.c = c, .src = src, .plan = plan, .tied = c->tied};
@@ -391,7 +409,7 @@ enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src
         PI_TRY(add_rope_factors(&m, err));
     for (uint32_t l = 0; l < c->shape.n_layer; l++)
         PI_TRY(map_rows(&m, rows_of(c, true), l, err));
-    PI_TRY(check_all_used(&m, err));
+    PI_TRY(check_all_used(&m, notes, err));
 out:
     free(m.used);
     return rc;

@@ -30,10 +30,11 @@ out:
     return rc;
 }
 
-static void set_rule(struct pi_predictor_layer *l, bool relu, float threshold)
+static void set_rule(const struct pi_shape *s, struct pi_predictor_layer *l, bool relu,
+                     float threshold)
 {
     l->width = l->fc1.n_rows;
-    l->input = PI_PRED_IN_FFN_RESIDUAL;
+    l->input = s->parallel ? PI_PRED_IN_LAYER : PI_PRED_IN_FFN_RESIDUAL;
     l->relu = relu;
     l->threshold = threshold;
 }
@@ -104,7 +105,7 @@ static enum pi_code gguf_layer(const struct pi_gguf *g, const struct pi_shape *s
                 (unsigned long long)width);
     PI_TRY(view(g, fc1, s->n_embd, width, &x->fc1, err));
     PI_TRY(view(g, fc2, width, s->n_ff, &x->fc2, err));
-    set_rule(x, true, threshold);
+    set_rule(s, x, true, threshold);
 out:
     return rc;
 }
@@ -261,7 +262,7 @@ static enum pi_code torch_layer(const struct pi_source *src, const char *path,
     bias = pi_source_find(src, namings[k].bias2);
     if (bias != NULL)
         PI_TRY(keep_bias(i, bias, s->n_ff, &x->bias, err));
-    set_rule(x, namings[k].relu, threshold);
+    set_rule(s, x, namings[k].relu, threshold);
 out:
     return rc;
 }

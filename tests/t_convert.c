@@ -575,6 +575,31 @@ static void test_config_edit(const char *key, const char *value, enum pi_code co
     scratch_close(in);
 }
 
+static const char *rename_head(const char *name)
+{
+    return strcmp(name, "lm_head.weight") == 0 ? "score.weight" : name;
+}
+
+/* Beside the layers: another head, as of a reward model. */
+static void test_extra(void)
+{
+    char *in = scratch_open(), *path = scratch_path(in, "m.gguf");
+    struct pi_gguf g = {0};
+    struct pi_err e = {0};
+
+    hf_link(hf_case("llama-relu"), in);
+    hf_edit_weights(in, &(struct hf_edit){.rename = rename_head});
+    hf_set_json(in, "config.json", "tie_word_embeddings", "true");
+    PASSES(convert(in, path, PI_TYPE_F16, true, true, &e), e);
+    OK(strstr(said, "1 tensor beside the layers without a use here, left out: score.weight") !=
+       NULL);
+    PASSES(pi_gguf_open(path, 0, &g, &e), e);
+    OK(pi_gguf_find_tensor(&g, "output.weight") == NULL);
+    pi_gguf_close(&g);
+    free(path);
+    scratch_close(in);
+}
+
 static void test_failures(void)
 {
     const char *down = "model.layers.2.mlp.down_proj.weight";
@@ -625,6 +650,7 @@ int main(void)
     test_gguf();
     test_foreign();
     test_edited();
+    test_extra();
     test_failures();
     test_interrupt(); /* last: the flag stays */
     pi_pool_destroy(pool);

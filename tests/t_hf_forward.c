@@ -35,7 +35,7 @@ static enum pi_code open_model(const char *dir, struct model *m, struct pi_err *
     PI_TRY(pi_json_load(dir, "reference.json", false, &m->ref, e));
     PI_TRY(pi_hf_config_read(&m->config, NULL, NULL, &m->c, e));
     PI_TRY(pi_source_open(dir, &m->src, e));
-    PI_TRY(pi_hf_map(&m->c, &m->src, &m->plan, e));
+    PI_TRY(pi_hf_map(&m->c, &m->src, NULL, &m->plan, e));
     PI_TRY(pi_map_open(path, &m->logits, e));
 out:
     return rc;

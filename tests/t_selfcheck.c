@@ -63,7 +63,7 @@ static enum pi_code check_spoilt(const struct model *m, spoil_fn spoil, enum pi_
     struct pi_gguf_writer *w = NULL;
 
     said[0] = '\0';
-    PI_TRY(pi_hf_map(&c, &m->src, &plan, e));
+    PI_TRY(pi_hf_map(&c, &m->src, NULL, &plan, e));
     if (spoil != NULL)
         spoil(&c, &plan);
     PI_TRY(pi_plan_choose_types(&plan, &wo, e));
