@@ -11,8 +11,11 @@ tests_t_blas_SOURCES = tests/t_blas.c tests/tap.h
 tests_t_blas_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_unit_tests += tests/t_cpu
-tests_t_cpu_SOURCES = tests/t_cpu.c tests/tap.h
+tests_t_cpu_SOURCES = tests/t_cpu.c tests/cpu_draw.h tests/tap.h
 tests_t_cpu_LDADD   = $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_cpu_rows
+tests_t_cpu_rows_SOURCES = tests/t_cpu_rows.c tests/cpu_draw.h tests/tap.h
+tests_t_cpu_rows_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_unit_tests += tests/t_cpu_q8
 tests_t_cpu_q8_SOURCES = tests/t_cpu_q8.c tests/tap.h
