@@ -23,14 +23,16 @@ static void memory_round_trip(void)
 
 static void speeds(const struct pi_gpu_info *info)
 {
+    const bool emulated = strstr(info->name, "emulated") != NULL;
     struct pi_gpu_speed s;
     struct pi_err e = {0};
 
     PASSES(pi_gpu_measure(0, &s, &e), e);
     printf("# %s, %d SMs: read %.0f GB/s, PCIe %.1f GB/s, launch and wait %.1f us, context %.0f MB\n", info->name,
            info->n_sm, s.bandwidth / 1e9, s.pcie / 1e9, s.sync * 1e6, s.context_bytes / 1e6);
-    OK(s.bandwidth > s.pcie && s.pcie > 1e8);
-    OK(s.sync > 1e-7 && s.sync < 1e-2);
+    /* an emulated device is as fast as a busy machine lets it be */
+    OK(s.bandwidth > s.pcie && s.pcie > (emulated ? 1e5 : 1e8));
+    OK(s.sync > 1e-7 && s.sync < (emulated ? 10.0 : 1e-2));
     OK(s.context_bytes > 0 && s.context_bytes < (double)info->memory_bytes);
 }
 
