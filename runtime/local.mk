@@ -73,6 +73,7 @@ PI_GPU_C_SOURCES = \
 	runtime/pi_gpu_context.c \
 	runtime/pi_gpu_prompt.c \
 	runtime/pi_gpu_prompt_cold.c \
+	runtime/pi_gpu_prompt_far.c \
 	runtime/pi_gpu_prompt_layer.c \
 	runtime/pi_gpu_prompt_stream.c \
 	runtime/pi_gpu_prompt_wait.c

@@ -110,10 +110,22 @@ static void cut_device(struct pi_gpu_prompt *p)
     v->prod16 = take(&ffn, n, p->size.piece * (uint64_t)2);
 }
 
+/* Some layer's attention is on the CPU, and its products may be made here. */
+static bool any_far(const struct pi_gpu_prompt *p)
+{
+    for (uint32_t l = 0; l < p->dm->n_layer; l++) {
+        if (pi_gp_is_far(p, l))
+            return true;
+    }
+    return false;
+}
+
 /* Counts, or once there is memory gives out, what is pinned. */
 static uint64_t cut_host(struct pi_gpu_prompt *p)
 {
-    const uint64_t n = p->opt.n_batch, d = p->shape->n_embd;
+    const struct pi_shape *s = p->shape;
+    const uint64_t n = p->opt.n_batch, d = s->n_embd, q = (uint64_t)s->n_head * s->head_dim,
+                   kv = (uint64_t)s->n_head_kv * s->head_dim;
     struct pi_gp_host *h = &p->h;
     struct cut c = {p->pinned.host, 0};
 
@@ -127,6 +139,13 @@ static uint64_t cut_host(struct pi_gpu_prompt *p)
     h->rows = take(&c, n, sizeof(*h->rows));
     for (uint32_t i = 0; p->size.slot_bytes > 0 && i < p->opt.pin_slots; i++)
         h->slots[i] = take(&c, 1, p->size.slot_bytes);
+    if (any_far(p)) {
+        h->q = take(&c, n, q * 4);
+        h->attn = take(&c, n, q * 4);
+        h->k = take(&c, n, kv * 4);
+        h->v = take(&c, n, kv * 4);
+        h->tmp = take(&c, n, d * 4);
+    }
     return c.at;
 }
 
@@ -194,6 +213,7 @@ static enum pi_code create_gpu(struct pi_gpu_prompt *p, struct pi_err *err)
         PI_TRY(pi_gpu_event_create(false, &p->out_done[i], err));
     PI_TRY(pi_gp_marks_create(p, err));
     PI_TRY(pi_gp_stream_create(p, err));
+    PI_TRY(pi_gp_far_create(p, err));
     if (p->opt.fill == PI_PROMPT_FILL_DIRECT && p->size.slot_neurons > 0)
         PI_TRY(pi_gp_direct_create(p, err));
 out:
@@ -329,18 +349,25 @@ static bool streams(const struct pi_gpu_prompt *p, uint32_t layer)
            pi_gp_can_stream(p, layer);
 }
 
-/* Attention on the CPU; the residual is on the host then, the feed-forward's input in h.normed. */
+/* Attention on the CPU, but for the products of long chunks; the residual is on the host then, the feed-forward's input in h.normed. */
 static enum pi_code attention_cpu(struct pi_gpu_prompt *p, uint32_t layer, struct pi_err *err)
 {
+    struct pi_state *st = p->s;
     enum pi_code rc;
 
     PI_TRY(pi_gp_to_host(p, err));
     PI_TRY(solo(p, PI_OP_ATTN_NORM, layer, err));
+    if (p->far_pieces != NULL && p->n_tok > p->opt.cpu_tokens && pi_gp_is_far(p, layer)) {
+        st->products = pi_gp_far_products;
+        st->products_ctx = p;
+    }
     PI_TRY(solo(p, PI_OP_QKV, layer, err));
     PI_TRY(solo(p, PI_OP_ATTN, layer, err));
     PI_TRY(solo(p, PI_OP_ATTN_OUT, layer, err));
+    st->products = NULL;
     PI_TRY(solo(p, PI_OP_FFN_NORM, layer, err));
 out:
+    st->products = NULL;
     return rc;
 }
 
@@ -431,7 +458,7 @@ static double now(void)
 
 enum pi_code pi_gpu_prompt_run(struct pi_gpu_prompt *p, struct pi_state *s, struct pi_err *err)
 {
-    float *const residual = s->residual, *const normed = s->normed;
+    const struct pi_state kept = *s;
     const double start = now();
     struct pi_err ignored;
     enum pi_code rc;
@@ -439,6 +466,13 @@ enum pi_code pi_gpu_prompt_run(struct pi_gpu_prompt *p, struct pi_state *s, stru
     /* what the CPU's operators read and write lies where the GPU can copy it */
     s->residual = p->h.residual;
     s->normed = p->h.normed;
+    if (p->far_pieces != NULL) {
+        s->q = p->h.q;
+        s->attn = p->h.attn;
+        s->k = p->h.k;
+        s->v = p->h.v;
+        s->tmp = p->h.tmp;
+    }
     PI_TRY(begin(p, s, err));
     for (uint32_t l = 0; l < p->dm->n_layer;)
         PI_TRY(run_layers(p, l, &l, err));
@@ -452,7 +486,12 @@ out:
         (void)!pi_gp_await_stream(p, p->copy_stream, &ignored);
         (void)!pi_gp_await_stream(p, p->stream, &ignored);
     }
-    s->residual = residual;
-    s->normed = normed;
+    s->residual = kept.residual;
+    s->normed = kept.normed;
+    s->q = kept.q;
+    s->attn = kept.attn;
+    s->k = kept.k;
+    s->v = kept.v;
+    s->tmp = kept.tmp;
     return rc;
 }

@@ -35,15 +35,19 @@ struct pi_gp_dev {
 struct pi_gp_host {
     float *residual, *normed, *part; /* (n_batch, n_embd) */
     float *out[2]; /* (n_batch, piece) what comes down: logits; h and prod of a piece */
+    /* with far_pieces: (n_batch, n_embd_q | n_embd_q | n_embd_kv | n_embd_kv | n_embd) */
+    float *q, *attn, *k, *v, *tmp;
     struct pi_kp_tile *tiles;
     struct pi_kp_token *tokens;
     uint32_t *rows;
     uint8_t *slots[PI_GP_MAX_SLOTS]; /* (pin_slots) */
 };
 
-/* Neighbouring cold neurons of a layer that cross together. */
+/* Neighbouring cold neurons of a layer, or rows of a matrix, that cross together. */
 struct pi_gp_piece {
-    uint32_t layer, first, n; /* of the layer's cold neurons */
+    uint32_t layer, first, n;
+    const struct pi_mat
+        *mat; /* rows [first, first + n) of this one; NULL: the layer's cold neurons */
 };
 
 /* Where the arrays of a piece are in its slot. */
@@ -67,6 +71,16 @@ struct pi_gp_ring {
     uint64_t bytes;
 };
 
+/* What uses the ring: pieces are filled by all threads but the calling one, which runs body. */
+struct pi_gp_run {
+    struct pi_gpu_prompt *p;
+    enum pi_code (*body)(struct pi_gp_run *u, struct pi_err *err);
+    void *ctx;
+    struct pi_err *err;
+    enum pi_code rc;
+    uint32_t n_issued; /* pieces whose copy was launched */
+};
+
 /* Events behind groups of launches of the compute stream, in turn. */
 struct pi_gp_marks {
     void *event[PI_GP_MARKS];
@@ -85,8 +99,9 @@ struct pi_gpu_prompt {
     void *stream, *copy_stream, *blas;
     struct pi_gp_dev d;
     struct pi_gp_host h;
-    struct pi_gp_piece *pieces; /* (first_piece[n_layer]) */
-    uint32_t *first_piece;      /* (n_layer + 1) */
+    struct pi_gp_piece *pieces;     /* (first_piece[n_layer]) */
+    uint32_t *first_piece;          /* (n_layer + 1) */
+    struct pi_gp_piece *far_pieces; /* of the products of one input; NULL: none */
     struct pi_gp_ring ring;
     struct pi_gp_marks marks;
     void *out_done[2];            /* events: host out[i] is complete */
@@ -154,6 +169,11 @@ enum pi_code pi_gp_ffn_begin(struct pi_gpu_prompt *p, uint32_t layer, bool to_ho
 /* A piece of the block, added to the residual; with an observer its inner vectors go to s->h and s->prod, which waits. */
 enum pi_code pi_gp_ffn_piece(struct pi_gpu_prompt *p, const struct pi_gp_ffn *f,
                              struct pi_err *err) PI_MUST_CHECK;
+/* out (n_tok, n), rows ldo apart, = x W[first .. first + n)^T; returns in *scale what each row has yet to be multiplied by, NULL: 1. */
+enum pi_code pi_gp_rows_product(struct pi_gpu_prompt *p, const struct pi_dmat *w, uint32_t first,
+                                uint32_t n, const struct pi_gp_in *x, uint32_t n_tok, float *out,
+                                uint32_t ldo, const float **scale,
+                                struct pi_err *err) PI_MUST_CHECK;
 /* All hot neurons of a layer, piece by piece. */
 enum pi_code pi_gp_ffn_hot(struct pi_gpu_prompt *p, uint32_t layer,
                            struct pi_err *err) PI_MUST_CHECK;
@@ -171,6 +191,27 @@ bool pi_gp_can_stream(const struct pi_gpu_prompt *p, uint32_t layer);
  * pool's threads fill slots meanwhile. */
 enum pi_code pi_gp_stream_layers(struct pi_gpu_prompt *p, uint32_t begin, uint32_t end,
                                  struct pi_err *err) PI_MUST_CHECK;
+
+/* Runs u->body while pieces are filled; body calls begin and end for each piece in turn, and launches what reads its slot between them. */
+enum pi_code pi_gp_ring_run(struct pi_gp_run *u, const struct pi_gp_piece *pieces,
+                            uint32_t n) PI_MUST_CHECK;
+enum pi_code pi_gp_piece_begin(struct pi_gp_run *u, uint32_t piece,
+                               struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_gp_piece_end(struct pi_gp_run *u, uint32_t piece, struct pi_err *err) PI_MUST_CHECK;
+/* Rows of w that lie in a piece's slot on the device, from an offset on. */
+struct pi_dmat pi_gp_piece_rows(const struct pi_gpu_prompt *p, uint32_t piece,
+                                const struct pi_mat *w, size_t offset);
+
+/* pi_gpu_prompt_far.c */
+
+/* After pi_gp_stream_create(). */
+enum pi_code pi_gp_far_create(struct pi_gpu_prompt *p, struct pi_err *err) PI_MUST_CHECK;
+/* A layer's attention is on the CPU, and its products can be made on the GPU. */
+bool pi_gp_is_far(const struct pi_gpu_prompt *p, uint32_t layer);
+/* pi_products_fn; ctx: struct pi_gpu_prompt. q, k, v at once, or the output projection alone. Inputs and results are pinned. */
+enum pi_code pi_gp_far_products(void *ctx, const struct pi_blas_in *in,
+                                const struct pi_blas_out *outs, uint32_t n_outs,
+                                struct pi_err *err) PI_MUST_CHECK;
 
 /* pi_gpu_prompt_direct.c */
 

@@ -36,10 +36,9 @@ static const void *input_of(enum pi_type type, const struct pi_gp_in *x)
     return type == PI_TYPE_F16 ? x->f16 : (const void *)x->f32;
 }
 
-/* out (n_tok, n), rows ldo apart, = x W[first .. first + n)^T; returns in *scale what each row has yet to be multiplied by, NULL: 1. */
-static enum pi_code rows_product(struct pi_gpu_prompt *p, const struct pi_dmat *w, uint32_t first,
-                                 uint32_t n, const struct pi_gp_in *x, uint32_t n_tok, float *out,
-                                 uint32_t ldo, const float **scale, struct pi_err *err)
+enum pi_code pi_gp_rows_product(struct pi_gpu_prompt *p, const struct pi_dmat *w, uint32_t first,
+                                uint32_t n, const struct pi_gp_in *x, uint32_t n_tok, float *out,
+                                uint32_t ldo, const float **scale, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
@@ -63,7 +62,8 @@ static enum pi_code add_rows_product(struct pi_gpu_prompt *p, const struct pi_dm
     const float *scale;
     enum pi_code rc;
 
-    PI_TRY(rows_product(p, w, 0, w->n_rows, x, p->n_tok, p->d.tmp, p->shape->n_embd, &scale, err));
+    PI_TRY(pi_gp_rows_product(p, w, 0, w->n_rows, x, p->n_tok, p->d.tmp, p->shape->n_embd, &scale,
+                              err));
     pi_kp_add(p->d.residual, p->d.tmp, scale, bias, p->n_tok, p->shape->n_embd, p->stream);
 out:
     return rc;
@@ -170,12 +170,12 @@ static enum pi_code make_qkv(struct pi_gpu_prompt *p, const struct pi_dev_layer 
                           .n_ctx = p->dm->n_ctx};
     enum pi_code rc;
 
-    PI_TRY(
-        rows_product(p, &y->q, 0, y->q.n_rows, &x, p->n_tok, p->d.q, y->q.n_rows, &a.q_scale, err));
-    PI_TRY(
-        rows_product(p, &y->k, 0, y->k.n_rows, &x, p->n_tok, p->d.k, y->k.n_rows, &a.k_scale, err));
-    PI_TRY(
-        rows_product(p, &y->v, 0, y->v.n_rows, &x, p->n_tok, p->d.v, y->v.n_rows, &a.v_scale, err));
+    PI_TRY(pi_gp_rows_product(p, &y->q, 0, y->q.n_rows, &x, p->n_tok, p->d.q, y->q.n_rows,
+                              &a.q_scale, err));
+    PI_TRY(pi_gp_rows_product(p, &y->k, 0, y->k.n_rows, &x, p->n_tok, p->d.k, y->k.n_rows,
+                              &a.k_scale, err));
+    PI_TRY(pi_gp_rows_product(p, &y->v, 0, y->v.n_rows, &x, p->n_tok, p->d.v, y->v.n_rows,
+                              &a.v_scale, err));
     pi_kp_rope_store(&a, p->d.q, p->d.k, p->d.v, p->d.tokens, p->n_tok, p->stream);
 out:
     return rc;
@@ -294,9 +294,10 @@ enum pi_code pi_gp_ffn_piece(struct pi_gpu_prompt *p, const struct pi_gp_ffn *f,
     enum pi_code rc;
 
     if (p->shape->gated)
-        PI_TRY(rows_product(p, &f->gate, f->first, f->n, &x, p->n_tok, p->d.gate, ld, &a.gate_scale,
-                            err));
-    PI_TRY(rows_product(p, &f->up, f->first, f->n, &x, p->n_tok, p->d.up, ld, &a.up_scale, err));
+        PI_TRY(pi_gp_rows_product(p, &f->gate, f->first, f->n, &x, p->n_tok, p->d.gate, ld,
+                                  &a.gate_scale, err));
+    PI_TRY(
+        pi_gp_rows_product(p, &f->up, f->first, f->n, &x, p->n_tok, p->d.up, ld, &a.up_scale, err));
     pi_kp_act(&a, p->n_tok, p->stream);
     if (p->s->obs != NULL)
         PI_TRY(observe_piece(p, f, ld, err));
@@ -383,7 +384,7 @@ enum pi_code pi_gp_output(struct pi_gpu_prompt *p, struct pi_err *err)
             PI_TRY(take_logits(p, k, done, step, err));
             done += step;
         }
-        PI_TRY(rows_product(p, w, r, n, &x, p->n_rows, out, n, &scale, err));
+        PI_TRY(pi_gp_rows_product(p, w, r, n, &x, p->n_rows, out, n, &scale, err));
         if (scale != NULL)
             pi_kp_scale(out, n, n, scale, p->n_rows, p->stream);
         PI_TRY(pi_gpu_launched(err));

@@ -35,16 +35,26 @@ static size_t row_bytes(const struct pi_mat *w)
     return w->data != NULL ? (size_t)pi_dev_row_bytes(w->type, w->n_cols) : 0;
 }
 
-static struct pi_gp_slot_map slot_map(const struct pi_gpu_prompt *p, uint32_t layer, uint32_t n)
+static struct pi_gp_slot_map slot_map(const struct pi_gpu_prompt *p, const struct pi_gp_piece *g)
 {
-    const struct pi_layer_weights *w = &p->m->layers[layer];
+    const struct pi_layer_weights *w = &p->m->layers[g->layer];
     struct pi_gp_slot_map m = {.gate = 0};
 
-    m.up = pad(n * row_bytes(&w->gate));
-    m.down = m.up + pad(n * row_bytes(&w->up));
-    m.bias = m.down + pad(n * row_bytes(&w->down_t));
-    m.bytes = m.bias + (w->up_b != NULL ? n * sizeof(float) : 0);
+    if (g->mat != NULL) {
+        m.bytes = g->n * row_bytes(g->mat);
+        return m;
+    }
+    m.up = pad(g->n * row_bytes(&w->gate));
+    m.down = m.up + pad(g->n * row_bytes(&w->up));
+    m.bias = m.down + pad(g->n * row_bytes(&w->down_t));
+    m.bytes = m.bias + (w->up_b != NULL ? g->n * sizeof(float) : 0);
     return m;
+}
+
+/* The GPU reads the rows itself. */
+static bool is_direct(const struct pi_gpu_prompt *p, const struct pi_gp_piece *g)
+{
+    return g->mat == NULL && pi_gp_is_direct(p, g->layer);
 }
 
 bool pi_gp_can_stream(const struct pi_gpu_prompt *p, uint32_t layer)
@@ -68,7 +78,8 @@ enum pi_code pi_gp_stream_create(struct pi_gpu_prompt *p, struct pi_err *err)
         p->first_piece[l] = (uint32_t)n;
         for (uint32_t i = 0; each > 0 && pi_gp_can_stream(p, l) && i < n_cold; i += each) {
             PI_TRY(pi_grow_array(&p->pieces, &cap, n + 1, sizeof(*p->pieces), err));
-            p->pieces[n++] = (struct pi_gp_piece){l, i, n_cold - i < each ? n_cold - i : each};
+            p->pieces[n++] = (struct pi_gp_piece){
+                .layer = l, .first = i, .n = n_cold - i < each ? n_cold - i : each};
         }
     }
     p->first_piece[n_layer] = (uint32_t)n;
@@ -98,6 +109,7 @@ void pi_gp_stream_destroy(struct pi_gpu_prompt *p)
         pi_gpu_event_destroy(p->ring.end);
     free(p->pieces);
     free(p->first_piece);
+    free(p->far_pieces);
 }
 
 /* ---- filling ---- */
@@ -141,18 +153,32 @@ static void fill_rows(const struct pi_gpu_prompt *p, const struct pi_mat *w, con
     }
 }
 
+/* Neighbouring rows of a matrix. */
+static void fill_mat(const struct pi_mat *w, uint32_t first, uint32_t n, uint8_t *to)
+{
+    struct pi_mat rows = *w;
+
+    rows.data = (const uint8_t *)w->data + (size_t)first * w->row_bytes;
+    pi_dev_pack_rows(&rows, NULL, n, to);
+}
+
 static void fill_part(const struct pi_gpu_prompt *p, const struct pi_gp_piece *g, uint32_t part,
                       uint8_t *slot)
 {
     const struct pi_layer_weights *w = &p->m->layers[g->layer];
-    const uint32_t *ids = p->dm->layers[g->layer].host_cold_ids + g->first;
-    const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
+    const struct pi_gp_slot_map m = slot_map(p, g);
     const uint32_t i = part * PART_NEURONS;
+    const uint32_t *ids;
     uint32_t n;
 
     if (i >= g->n)
         return;
     n = g->n - i < PART_NEURONS ? g->n - i : PART_NEURONS;
+    if (g->mat != NULL) {
+        fill_mat(g->mat, g->first + i, n, slot + i * row_bytes(g->mat));
+        return;
+    }
+    ids = p->dm->layers[g->layer].host_cold_ids + g->first;
     if (w->gate.data != NULL)
         fill_rows(p, &w->gate, ids + i, n, slot + m.gate + i * row_bytes(&w->gate));
     fill_rows(p, &w->up, ids + i, n, slot + m.up + i * row_bytes(&w->up));
@@ -180,7 +206,7 @@ static bool fill_next(struct pi_gpu_prompt *p)
             return false;
         pi_gp_relax(&looks);
     }
-    if (!pi_gp_is_direct(p, r->pieces[piece].layer))
+    if (!is_direct(p, &r->pieces[piece]))
         fill_part(p, &r->pieces[piece], k % r->parts, p->h.slots[slot]);
     atomic_fetch_add_explicit(&r->filled[slot], 1, memory_order_release);
     return true;
@@ -188,16 +214,8 @@ static bool fill_next(struct pi_gpu_prompt *p)
 
 /* ---- launching, thread 0 ---- */
 
-struct run {
-    struct pi_gpu_prompt *p;
-    uint32_t begin, end; /* layers */
-    uint32_t n_issued;   /* pieces whose copy was launched */
-    struct pi_err *err;
-    enum pi_code rc;
-};
-
 /* Gives slots back whose copies have ended, in order. */
-static enum pi_code free_slots(struct run *u, struct pi_err *err)
+static enum pi_code free_slots(struct pi_gp_run *u, struct pi_err *err)
 {
     struct pi_gp_ring *r = &u->p->ring;
     uint32_t freed = atomic_load_explicit(&r->freed, memory_order_relaxed);
@@ -215,7 +233,7 @@ out:
 
 /* Waits until a piece's slot is full; fills it itself where nobody else does. As long as the slot may be filled it is the CPU that takes its time, as where rows
  * come from a disk; else the device's copy of what was in it is waited for. */
-static enum pi_code wait_full(struct run *u, uint32_t piece, struct pi_err *err)
+static enum pi_code wait_full(struct pi_gp_run *u, uint32_t piece, struct pi_err *err)
 {
     struct pi_gpu_prompt *p = u->p;
     struct pi_gp_ring *r = &p->ring;
@@ -246,13 +264,13 @@ out:
 }
 
 /* The copy of a piece into its device slot, once that was computed on; the compute stream waits for it. */
-static enum pi_code issue_copy(struct run *u, uint32_t piece, struct pi_err *err)
+static enum pi_code issue_copy(struct pi_gp_run *u, uint32_t piece, struct pi_err *err)
 {
     struct pi_gpu_prompt *p = u->p;
     struct pi_gp_ring *r = &p->ring;
     const struct pi_gp_piece *g = &r->pieces[piece];
     const uint32_t pin = piece % p->opt.pin_slots, dev = piece % p->opt.dev_slots;
-    const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
+    const struct pi_gp_slot_map m = slot_map(p, g);
     char *to = p->d.slots[dev];
     enum pi_code rc;
 
@@ -260,7 +278,7 @@ static enum pi_code issue_copy(struct run *u, uint32_t piece, struct pi_err *err
     PI_TRY(pi_gpu_stream_wait(p->copy_stream, r->computed[dev], err));
     if (piece == 0)
         PI_TRY(pi_gpu_event_record(r->begin, p->copy_stream, err));
-    if (pi_gp_is_direct(p, g->layer)) {
+    if (is_direct(p, g)) {
         pi_gp_direct_gather(p, g, &m, to);
         p->stats.bytes_direct += m.bytes;
     } else {
@@ -274,65 +292,98 @@ out:
     return rc;
 }
 
-static struct pi_dmat in_slot(const struct pi_mat *w, uint32_t n, const char *at)
+enum pi_code pi_gp_piece_begin(struct pi_gp_run *u, uint32_t piece, struct pi_err *err)
 {
-    return (struct pi_dmat){.type = w->type,
-                            .n_rows = n,
-                            .n_cols = w->n_cols,
-                            .row_bytes = row_bytes(w),
-                            .data = w->data != NULL ? at : NULL};
-}
-
-static enum pi_code compute_piece(struct run *u, uint32_t piece, struct pi_err *err)
-{
-    struct pi_gpu_prompt *p = u->p;
-    const struct pi_gp_piece *g = &p->ring.pieces[piece];
-    const struct pi_layer_weights *w = &p->m->layers[g->layer];
-    const struct pi_gp_slot_map m = slot_map(p, g->layer, g->n);
-    const char *at = p->d.slots[piece % p->opt.dev_slots];
-    const struct pi_gp_ffn f = {.gate = in_slot(&w->gate, g->n, at + m.gate),
-                                .up = in_slot(&w->up, g->n, at + m.up),
-                                .down_t = in_slot(&w->down_t, g->n, at + m.down),
-                                .up_b = w->up_b != NULL ? (const float *)(const void *)(at + m.bias)
-                                                        : NULL,
-                                .ids = p->dm->layers[g->layer].host_cold_ids + g->first,
-                                .n = g->n};
     enum pi_code rc;
 
-    PI_TRY(pi_gp_ffn_piece(p, &f, err));
-    PI_TRY(pi_gpu_event_record(p->ring.computed[piece % p->opt.dev_slots], p->stream, err));
+    PI_TRY(wait_full(u, piece, err));
+    PI_TRY(issue_copy(u, piece, err));
+    PI_TRY(free_slots(u, err));
 out:
     return rc;
 }
 
-static enum pi_code run_layers(struct run *u, struct pi_err *err)
+enum pi_code pi_gp_piece_end(struct pi_gp_run *u, uint32_t piece, struct pi_err *err)
 {
     struct pi_gpu_prompt *p = u->p;
-    const uint32_t base = p->first_piece[u->begin];
+
+    return pi_gpu_event_record(p->ring.computed[piece % p->opt.dev_slots], p->stream, err);
+}
+
+struct pi_dmat pi_gp_piece_rows(const struct pi_gpu_prompt *p, uint32_t piece,
+                                const struct pi_mat *w, size_t offset)
+{
+    return (struct pi_dmat){
+        .type = w->type,
+        .n_rows = p->ring.pieces[piece].n,
+        .n_cols = w->n_cols,
+        .row_bytes = row_bytes(w),
+        .data =
+            w->data != NULL ? (const char *)p->d.slots[piece % p->opt.dev_slots] + offset : NULL};
+}
+
+/* ---- layers whose attention is on the device ---- */
+
+struct layers {
+    struct pi_gp_run run;
+    uint32_t begin, end;
+};
+
+static enum pi_code compute_piece(struct pi_gpu_prompt *p, uint32_t piece, struct pi_err *err)
+{
+    const struct pi_gp_piece *g = &p->ring.pieces[piece];
+    const struct pi_layer_weights *w = &p->m->layers[g->layer];
+    const struct pi_gp_slot_map m = slot_map(p, g);
+    const char *slot = p->d.slots[piece % p->opt.dev_slots];
+    const struct pi_gp_ffn f = {
+        .gate = pi_gp_piece_rows(p, piece, &w->gate, m.gate),
+        .up = pi_gp_piece_rows(p, piece, &w->up, m.up),
+        .down_t = pi_gp_piece_rows(p, piece, &w->down_t, m.down),
+        .up_b = w->up_b != NULL ? (const float *)(const void *)(slot + m.bias) : NULL,
+        .ids = p->dm->layers[g->layer].host_cold_ids + g->first,
+        .n = g->n};
+
+    return pi_gp_ffn_piece(p, &f, err);
+}
+
+static enum pi_code run_layers(struct pi_gp_run *u, struct pi_err *err)
+{
+    const struct layers *j = (struct layers *)u->ctx;
+    struct pi_gpu_prompt *p = u->p;
+    const uint32_t base = p->first_piece[j->begin];
     enum pi_code rc = PI_OK;
 
-    for (uint32_t l = u->begin; l < u->end; l++) {
-        if (l > u->begin)
+    for (uint32_t l = j->begin; l < j->end; l++) {
+        if (l > j->begin)
             PI_TRY(pi_gp_attention(p, l, err));
         PI_TRY(pi_gp_ffn_begin(p, l, p->s->obs != NULL, err));
         PI_TRY(pi_gp_ffn_hot(p, l, err));
         for (uint32_t i = p->first_piece[l] - base; i < p->first_piece[l + 1] - base; i++) {
-            PI_TRY(wait_full(u, i, err));
-            PI_TRY(issue_copy(u, i, err));
-            PI_TRY(free_slots(u, err));
-            PI_TRY(compute_piece(u, i, err));
+            PI_TRY(pi_gp_piece_begin(u, i, err));
+            PI_TRY(compute_piece(p, i, err));
+            PI_TRY(pi_gp_piece_end(u, i, err));
         }
     }
-    if (p->ring.n > 0)
-        PI_TRY(pi_gpu_event_record(p->ring.end, p->copy_stream, err));
 out:
     return rc;
 }
 
+enum pi_code pi_gp_stream_layers(struct pi_gpu_prompt *p, uint32_t begin, uint32_t end,
+                                 struct pi_err *err)
+{
+    struct layers j = {.run = {.p = p, .body = run_layers, .err = err}, .begin = begin, .end = end};
+
+    j.run.ctx = &j;
+    return pi_gp_ring_run(&j.run, p->pieces + p->first_piece[begin],
+                          p->first_piece[end] - p->first_piece[begin]);
+}
+
+/* ---- runs ---- */
+
 /* Workers are done once all parts are drawn: nobody waits for thread 0 when it has launched the last piece. */
 static void run_thread(void *ctx, uint32_t thread, uint32_t n_threads)
 {
-    struct run *u = ctx;
+    struct pi_gp_run *u = ctx;
 
     (void)n_threads;
     if (thread != 0) {
@@ -340,7 +391,9 @@ static void run_thread(void *ctx, uint32_t thread, uint32_t n_threads)
             ;
         return;
     }
-    u->rc = run_layers(u, u->err);
+    u->rc = u->body(u, u->err);
+    if (u->rc == PI_OK && u->p->ring.n > 0)
+        u->rc = pi_gpu_event_record(u->p->ring.end, u->p->copy_stream, u->err);
     if (u->rc != PI_OK)
         atomic_store(&u->p->ring.stop, true);
 }
@@ -359,23 +412,23 @@ out:
     return rc;
 }
 
-enum pi_code pi_gp_stream_layers(struct pi_gpu_prompt *p, uint32_t begin, uint32_t end,
-                                 struct pi_err *err)
+enum pi_code pi_gp_ring_run(struct pi_gp_run *u, const struct pi_gp_piece *pieces, uint32_t n)
 {
+    struct pi_gpu_prompt *p = u->p;
     struct pi_gp_ring *r = &p->ring;
-    struct run u = {.p = p, .begin = begin, .end = end, .err = err};
+    uint32_t most = 1;
 
-    r->pieces = p->pieces + p->first_piece[begin];
-    r->n = p->first_piece[end] - p->first_piece[begin];
-    r->parts = (p->size.slot_neurons + PART_NEURONS - 1) / PART_NEURONS;
+    for (uint32_t i = 0; i < n; i++)
+        most = pieces[i].n > most ? pieces[i].n : most;
+    r->pieces = pieces;
+    r->n = n;
+    r->parts = (most + PART_NEURONS - 1) / PART_NEURONS;
     r->bytes = 0;
     atomic_store(&r->next, 0);
     atomic_store(&r->freed, 0);
     atomic_store(&r->stop, false);
     for (uint32_t i = 0; i < PI_GP_MAX_SLOTS; i++)
         atomic_store(&r->filled[i], 0);
-    pi_pool_run(p->pool, run_thread, &u);
-    if (u.rc != PI_OK)
-        return u.rc;
-    return finish(p, err);
+    pi_pool_run(p->pool, run_thread, u);
+    return u->rc != PI_OK ? u->rc : finish(p, u->err);
 }

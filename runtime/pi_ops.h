@@ -65,6 +65,11 @@ struct pi_lane {
     float *head;   /* (head_dim) */
 };
 
+/* Makes products of a prompt chunk in pi_blas_products()'s place, as far as tolerances go. */
+typedef enum pi_code (*pi_products_fn)(void *ctx, const struct pi_blas_in *in,
+                                       const struct pi_blas_out *outs, uint32_t n_outs,
+                                       struct pi_err *err);
+
 struct pi_state {
     const struct pi_model *m;
     const struct pi_predictor *pred; /* or NULL */
@@ -100,6 +105,9 @@ struct pi_state {
     float *
         layer_input; /* (n_dec, n_embd), when kept; of the largest chunk where blocks are parallel */
     float *prev_attn[2]; /* decode: (n_dec, n_embd) of even and odd layers, when kept */
+
+    pi_products_fn products; /* prompt: of attention, by somebody else; NULL: here */
+    void *products_ctx;
 
     const struct pi_observer *obs;
     uint8_t *traced, *truth;      /* (n_layer, n_ff) 0 or 1 a neuron; NULL: no trace */

@@ -88,6 +88,8 @@ static void quantise(struct pi_state *s, const struct pi_mat *w, const float *x,
 static enum pi_code products(struct pi_state *s, struct pi_blas_in *in,
                              const struct pi_blas_out *outs, uint32_t n_outs, struct pi_err *err)
 {
+    if (s->products != NULL)
+        return s->products(s->products_ctx, in, outs, n_outs, err);
     in->q8 = s->act == PI_ACT_TYPE_Q8 ? s->q8 : NULL;
     return pi_blas_products(s->pool, &s->blas, in, outs, n_outs, err);
 }

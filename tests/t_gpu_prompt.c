@@ -313,6 +313,43 @@ static void test_crossover(void)
     rig_close(&r);
 }
 
+/* Where attention is on the CPU its products' weights are streamed too, in chunks that stream cold neurons; the cache is the CPU's, and goes on from chunk to chunk. */
+static void test_far(const struct tiny *t, uint64_t slot_bytes)
+{
+    static const struct split away = {0, 0, 1, 41, 0}, here = {1, 1, 1, 41, 0};
+    const uint64_t row = pi_dev_row_bytes(t->type, t->n_embd),
+                   q = (uint64_t)t->n_head * t->head_dim, kv = (uint64_t)t->n_head_kv * t->head_dim;
+    const uint64_t attn = (q + 2 * kv) * row + t->n_embd * pi_dev_row_bytes(t->type, (uint32_t)q);
+    const struct setup u = {.kv = PI_TYPE_F32,
+                            .n_ctx = 32,
+                            .n_seq = 1,
+                            .n_batch = 9,
+                            .slot_bytes = slot_bytes,
+                            .f32 = true};
+    const struct pi_batch b = {.n_tok = N_TOK, .token = tokens, .pos = positions};
+    struct pi_engine_options dense = {F32KV, .mode = PI_MODE_DENSE};
+    float *ref, *out = malloc(sizeof(*out) * N_TOK * t->n_vocab);
+    struct pi_gpu_prompt_stats st[2];
+    struct rig r;
+
+    rig_open(&r, t, 2);
+    ref = run(&r, &dense, false);
+    for (int i = 0; i < 2; i++) {
+        struct side s;
+
+        place(&r, i == 0 ? &away : &here);
+        side_open(&s, &r, &u);
+        feed(&s, &r, &b, out); /* chunks of 9 tokens and of 3, which do not stream */
+        NEAR(worst_f32(out, ref, (size_t)N_TOK * t->n_vocab), 0.0, 1e-5);
+        pi_gpu_prompt_take_stats(s.p, &st[i]);
+        side_close(&s);
+    }
+    EQ(st[0].bytes_streamed - st[1].bytes_streamed, t->n_layer * attn);
+    free(ref);
+    free(out);
+    rig_close(&r);
+}
+
 /* ---- what the observer sees ---- */
 
 struct seen {
@@ -498,6 +535,9 @@ int main(void)
     test_logits();
     test_long();
     test_crossover();
+    test_far(&llama, 0);
+    test_far(&llama, 4096);
+    test_far(&opt, 2048);
     check_observer(&llama, 0, 2);
     check_observer(&opt, 1, 2);
     t.n_embd = 80;
