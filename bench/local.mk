@@ -1,9 +1,12 @@
 # Benchmarks. "make bench" runs the pipeline on the embedded model if it was not run yet and prints decode speeds of all modes.
-EXTRA_DIST += bench/json.sh bench/gpu.sh bench/demo.sh bench/decode.sh bench/predictor.sh
+EXTRA_DIST += bench/cpu.sh bench/peer_llama.py bench/json.sh bench/gpu.sh bench/demo.sh bench/decode.sh bench/predictor.sh
 
-bench: all
+# Then the table of this machine: what each weight type reaches beside what memory gives (small models; larger ones: BENCH_TABLE_ARGS='--bytes 1.1 --repeat 3').
+BENCH_TABLE_ARGS = --bytes 0.3 --steps 24 --repeat 1
+bench: all bench/pi-synth
 	@test -f demo-out/demo.predictor.gguf || DEMO_OUT=$(abs_builddir)/demo-out $(SHELL) $(srcdir)/bench/demo.sh $(abs_builddir)
 	@PATH=$(abs_builddir):$$PATH $(SHELL) $(srcdir)/bench/decode.sh demo-out/demo.gguf 1 2
+	@PATH=$(abs_builddir):$(abs_builddir)/bench:$$PATH RESULTS=bench $(SHELL) $(srcdir)/bench/cpu.sh cpu $(BENCH_TABLE_ARGS)
 
 # make bench-predictor: the predictors of the embedded model on text they were not trained on.
 bench-predictor: all bench/mask_stats
