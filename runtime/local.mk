@@ -84,6 +84,7 @@ libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_k_mat.cuh \
 	runtime/cuda/pi_k_mat.h \
 	runtime/cuda/pi_k_prompt.h \
+	runtime/cuda/pi_k_q8.cuh \
 	runtime/cuda/pi_kernels.h \
 	runtime/pi_dev_model.h \
 	runtime/pi_exec_gpu.h runtime/pi_exec_gpu_int.h \

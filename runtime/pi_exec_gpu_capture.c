@@ -30,6 +30,25 @@ static struct pi_k_norm norm_of(const struct capture *c, const float *w, const f
     return (struct pi_k_norm){.w = w, .b = b, .layer_norm = sh->layer_norm, .eps = sh->norm_eps};
 }
 
+/* Does one of three of the file's matrices take quantised activations? Then what they read is made on their grid, and read ready made. */
+static bool takes_q8(const struct capture *c, const struct pi_mat *a, const struct pi_mat *b,
+                     const struct pi_mat *d)
+{
+    const struct pi_state *s = c->x->s;
+
+    return pi_ops_takes_q8(s, a) || pi_ops_takes_q8(s, b) || pi_ops_takes_q8(s, d);
+}
+
+/* to = in, normed unless norm->w is NULL, on the grid of quantised activations. */
+static void emit_round(const struct capture *c, const struct pi_k_norm *norm, const float *in,
+                       float *to, uint32_t n)
+{
+    struct pi_k_norm round = *norm;
+
+    round.q8 = true;
+    pi_k_norm_publish(&round, in, to, NULL, NULL, NULL, c->x->d.step, c->n_tok, n, c->x->stream);
+}
+
 static size_t state_bytes(const struct capture *c)
 {
     return (size_t)c->n_tok * c->x->dm->shape->n_embd * sizeof(float);
@@ -75,26 +94,33 @@ static enum pi_code emit_qkv(struct capture *c, const struct pi_op *op, struct p
 {
     const struct pi_exec_gpu *x = c->x;
     const struct pi_dev_layer *l = layer_of(c, op);
-    const struct pi_k_qkv a = {.norm = norm_of(c, l->attn_norm, l->attn_norm_b),
-                               .q = &l->q,
-                               .k = &l->k,
-                               .v = &l->v,
-                               .q_b = l->q_b,
-                               .k_b = l->k_b,
-                               .v_b = l->v_b,
-                               .shape = x->dm->shape,
-                               .inv_freq = x->dm->inv_freq,
-                               .rope_mscale = x->s->m->rope_mscale,
-                               .kv_type = x->dm->kv_type,
-                               .k_cache = l->k_cache,
-                               .v_cache = l->v_cache,
-                               .n_ctx = x->dm->n_ctx,
-                               .n_seq = x->dm->n_seq};
+    const struct pi_layer_weights *w = &x->s->m->layers[op->layer];
+    const float *in = x->d.residual;
+    struct pi_k_qkv a = {.norm = norm_of(c, l->attn_norm, l->attn_norm_b),
+                         .q = &l->q,
+                         .k = &l->k,
+                         .v = &l->v,
+                         .q_b = l->q_b,
+                         .k_b = l->k_b,
+                         .v_b = l->v_b,
+                         .shape = x->dm->shape,
+                         .inv_freq = x->dm->inv_freq,
+                         .rope_mscale = x->s->m->rope_mscale,
+                         .kv_type = x->dm->kv_type,
+                         .k_cache = l->k_cache,
+                         .v_cache = l->v_cache,
+                         .n_ctx = x->dm->n_ctx,
+                         .n_seq = x->dm->n_seq};
     enum pi_code rc = PI_OK;
 
     if (x->d.layer_input != NULL)
         PI_TRY(pi_gpu_copy_async(x->d.layer_input, x->d.residual, state_bytes(c), x->stream, err));
-    pi_k_qkv(&a, x->d.residual, x->d.step, x->d.q, c->n_tok, x->stream);
+    if (takes_q8(c, &w->q, &w->k, &w->v)) {
+        emit_round(c, &a.norm, in, x->d.normed, x->dm->shape->n_embd);
+        a.norm = (struct pi_k_norm){.w = NULL};
+        in = x->d.normed;
+    }
+    pi_k_qkv(&a, in, x->d.step, x->d.q, c->n_tok, x->stream);
 out:
     return rc;
 }
@@ -103,7 +129,11 @@ static enum pi_code emit_attn_out(struct capture *c, const struct pi_op *op, str
 {
     const struct pi_exec_gpu *x = c->x;
     const struct pi_dev_layer *l = layer_of(c, op);
+    const struct pi_mat *o = &x->s->m->layers[op->layer].o;
+    const struct pi_k_norm none = {.w = NULL};
 
+    if (takes_q8(c, o, o, o))
+        emit_round(c, &none, x->d.attn, x->d.attn, o->n_cols);
     pi_k_matvec(&l->o, l->o_b, NULL, x->d.attn, x->d.residual, true, false, c->n_tok, x->stream);
     if (x->d.prev_attn[0] == NULL)
         return PI_OK;
@@ -119,8 +149,11 @@ static void emit_ffn_norm(struct capture *c, const struct pi_op *op, const struc
 {
     const struct pi_exec_gpu *x = c->x;
     const struct pi_dev_layer *l = layer_of(c, op);
-    const struct pi_k_norm norm = norm_of(c, l->ffn_norm, l->ffn_norm_b);
+    const struct pi_layer_weights *w = &x->s->m->layers[op->layer];
+    struct pi_k_norm norm = norm_of(c, l->ffn_norm, l->ffn_norm_b);
     uint32_t side = op->layer & 1;
+
+    norm.q8 = takes_q8(c, &w->gate, &w->up, &w->up);
 
     pi_k_norm_publish(
         &norm, x->d.residual, x->d.normed, cold_on_cpu(l) ? x->m.normed[side].dev : NULL,
@@ -247,9 +280,16 @@ static void emit_merge(struct capture *c, const struct pi_op *op, const struct p
 static enum pi_code emit_output(struct capture *c, struct pi_err *err)
 {
     const struct pi_exec_gpu *x = c->x;
-    const struct pi_k_norm norm = norm_of(c, x->dm->out_norm, x->dm->out_norm_b);
+    const struct pi_mat *w = &x->s->m->output;
+    struct pi_k_norm norm = norm_of(c, x->dm->out_norm, x->dm->out_norm_b);
+    const float *in = x->d.residual;
 
-    pi_k_output(&x->dm->output, &norm, x->d.residual, x->d.step, x->d.logits, c->n_tok, x->stream);
+    if (takes_q8(c, w, w, w)) {
+        emit_round(c, &norm, in, x->d.normed, x->dm->shape->n_embd);
+        norm = (struct pi_k_norm){.w = NULL};
+        in = x->d.normed;
+    }
+    pi_k_output(&x->dm->output, &norm, in, x->d.step, x->d.logits, c->n_tok, x->stream);
     return pi_gpu_copy_async(x->m.logits.host, x->d.logits,
                              (size_t)c->n_tok * x->dm->shape->n_vocab * sizeof(float), x->stream,
                              err);

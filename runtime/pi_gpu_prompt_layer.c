@@ -132,6 +132,13 @@ static struct pi_k_norm norm_of(const struct pi_gpu_prompt *p, const float *w, c
         .w = w, .b = b, .layer_norm = p->shape->layer_norm, .eps = p->shape->norm_eps};
 }
 
+/* Do matrices of the file take quantised activations? Then what they read is put on their grid. */
+static bool takes_q8(const struct pi_gpu_prompt *p, const struct pi_mat *a, const struct pi_mat *b,
+                     const struct pi_mat *c)
+{
+    return pi_ops_takes_q8(p->s, a) || pi_ops_takes_q8(p->s, b) || pi_ops_takes_q8(p->s, c);
+}
+
 /* The forms of an input that products with these matrices need (absent ones need none). */
 struct forms {
     bool half, full;
@@ -184,7 +191,8 @@ out:
 enum pi_code pi_gp_attention(struct pi_gpu_prompt *p, uint32_t layer, struct pi_err *err)
 {
     const struct pi_dev_layer *y = &p->dm->layers[layer];
-    const struct pi_k_norm norm = norm_of(p, y->attn_norm, y->attn_norm_b), none = {0};
+    const struct pi_layer_weights *w = &p->m->layers[layer];
+    struct pi_k_norm norm = norm_of(p, y->attn_norm, y->attn_norm_b), none = {0};
     const struct pi_gp_in attn = {p->d.attn, p->d.x16, p->d.x_scale};
     struct forms f = {false, false};
     enum pi_code rc;
@@ -193,6 +201,8 @@ enum pi_code pi_gp_attention(struct pi_gpu_prompt *p, uint32_t layer, struct pi_
     need(p, &y->q, &f);
     need(p, &y->k, &f);
     need(p, &y->v, &f);
+    norm.q8 = takes_q8(p, &w->q, &w->k, &w->v);
+    none.q8 = takes_q8(p, &w->o, &w->o, &w->o);
     norm_input(p, &norm, p->d.residual, NULL, p->n_tok, f);
     PI_TRY(make_qkv(p, y, err));
     pi_kp_attn(p->shape, p->dm->kv_type, p->d.q, y->k_cache, y->v_cache, p->dm->n_ctx, p->d.tiles,
@@ -200,6 +210,8 @@ enum pi_code pi_gp_attention(struct pi_gpu_prompt *p, uint32_t layer, struct pi_
     if (pi_gp_half(p, y->o.type))
         pi_kp_norm(&none, p->d.attn, NULL, NULL, p->d.x16, p->d.x_scale, p->n_tok, y->o.n_cols,
                    p->stream);
+    else if (none.q8)
+        pi_kp_norm(&none, p->d.attn, NULL, p->d.attn, NULL, NULL, p->n_tok, y->o.n_cols, p->stream);
     PI_TRY(add_rows_product(p, &y->o, &attn, y->o_b, err));
     PI_TRY(pi_gpu_launched(err));
     PI_TRY(pi_gp_mark(p, err));
@@ -226,10 +238,13 @@ enum pi_code pi_gp_ffn_begin(struct pi_gpu_prompt *p, uint32_t layer, bool to_ho
                              struct pi_err *err)
 {
     const struct pi_dev_layer *y = &p->dm->layers[layer];
-    const struct pi_k_norm norm = norm_of(p, y->ffn_norm, y->ffn_norm_b), none = {0};
+    const struct pi_layer_weights *w = &p->m->layers[layer];
+    struct pi_k_norm norm = norm_of(p, y->ffn_norm, y->ffn_norm_b);
+    const struct pi_k_norm none = {0};
     struct forms f = ffn_forms(p, layer);
     enum pi_code rc;
 
+    norm.q8 = takes_q8(p, &w->gate, &w->up, &w->up);
     PI_TRY(pi_gp_to_device(p, err));
     if (y->has_attn) {
         f.full = f.full || to_host;
@@ -363,7 +378,7 @@ out:
 enum pi_code pi_gp_output(struct pi_gpu_prompt *p, struct pi_err *err)
 {
     const struct pi_dmat *w = &p->dm->output;
-    const struct pi_k_norm norm = norm_of(p, p->dm->out_norm, p->dm->out_norm_b);
+    struct pi_k_norm norm = norm_of(p, p->dm->out_norm, p->dm->out_norm_b);
     const struct pi_gp_in x = {p->d.x32, p->d.x16, p->d.x_scale};
     const uint32_t step = p->size.piece;
     struct forms f = {false, false};
@@ -374,6 +389,7 @@ enum pi_code pi_gp_output(struct pi_gpu_prompt *p, struct pi_err *err)
 
     PI_TRY(pi_gp_to_device(p, err));
     need(p, w, &f);
+    norm.q8 = takes_q8(p, &p->m->output, &p->m->output, &p->m->output);
     norm_input(p, &norm, p->d.residual, p->d.rows, p->n_rows, f);
     for (uint32_t r = 0; r < w->n_rows; r += step, k ^= 1) {
         const uint32_t n = w->n_rows - r < step ? w->n_rows - r : step;

@@ -225,6 +225,37 @@ static void check_norm(bool layer_norm, bool weights, uint32_t n)
     gpu_close(&g);
 }
 
+/* On the grid of quantised activations, in place: what the CPU's rule makes of it. */
+static void test_norm_rounded(uint32_t n)
+{
+    enum {
+        T = 3
+    };
+    struct pi_k_norm none = {.q8 = true};
+    struct pi_q8 q[T * 640 / 32];
+    struct gpu_rig g;
+    float scale[T], *d, *d_scale;
+    void *d16;
+    int wrong = 0;
+
+    gpu_open(&g);
+    fill(in, (size_t)T * n, 3.0f, n);
+    pi_cpu_get(PI_ISA_SCALAR)->quantise_q8(in, q, T * n);
+    d = up(&g, in, sizeof(float) * T * n);
+    d16 = up(&g, NULL, sizeof(uint16_t) * T * n);
+    d_scale = up(&g, NULL, sizeof(scale));
+    pi_kp_norm(&none, d, NULL, d, d16, d_scale, T, n, g.stream);
+    down(&g, out, d, sizeof(float) * T * n);
+    down(&g, half, d16, sizeof(uint16_t) * T * n);
+    down(&g, scale, d_scale, sizeof(scale));
+    for (uint32_t i = 0; i < T * n; i++)
+        wrong += out[i] != q[i / 32].d * (float)q[i / 32].q[i % 32];
+    EQ(wrong, 0);
+    for (uint32_t t = 0; t < T; t++)
+        check_half(out + (size_t)t * n, half + (size_t)t * n, scale[t], n);
+    gpu_close(&g);
+}
+
 static void test_norm_odd(void)
 {
     struct pi_k_norm none = {.w = NULL};
@@ -573,6 +604,8 @@ int main(void)
     for (int i = 0; i < 6; i++)
         check_norm(i & 1, i < 4, i % 4 < 2 ? 96 : 1001);
     test_norm_odd();
+    test_norm_rounded(32);
+    test_norm_rounded(640);
     test_rope();
     test_attn();
     for (int a = 0; a < PI_ACT_COUNT; a++) {

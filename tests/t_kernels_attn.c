@@ -430,6 +430,64 @@ static void norm_case(int kind, uint32_t n_tok, uint32_t n_embd, bool maps, bool
     rig_close(&r);
 }
 
+/* Rounded to the grid of quantised activations: what the CPU's rule makes of the same norm, and the same blocks again from it; in place too. Token 1 has a block of
+ * zeros, token 2 a NaN and token 3 an infinity. */
+static void round_case(bool normed, uint32_t n_tok, uint32_t n_embd)
+{
+    const struct pi_cpu *cpu = pi_cpu_get(PI_ISA_SCALAR);
+    size_t n = (size_t)n_tok * n_embd, bytes = n * sizeof(float);
+    struct pi_k_step step = {.step = 5, .n_tok = n_tok};
+    struct pi_k_norm norm = {.eps = 1e-5f};
+    struct pi_q8 *q = rig_alloc(n / 32 * sizeof(*q)), *again = rig_alloc(n / 32 * sizeof(*q));
+    float *x, *w, *plain = rig_alloc(bytes), *got = rig_alloc(bytes);
+    int wrong = 0, other = 0;
+    void *d_x, *d_out, *d_step;
+    struct rig r;
+
+    rig_open(&r, n_embd + n_tok);
+    x = rig_vector(&r, n, 3.0f);
+    w = rig_vector(&r, n_embd, 1.0f);
+    for (uint32_t i = 0; n_tok > 3 && i < 32; i++)
+        x[n_embd + i] = 0.0f;
+    if (n_tok > 3 && !normed) {
+        x[2 * n_embd + 40] = NAN;
+        x[3 * n_embd + 1] = -INFINITY;
+    }
+    if (normed)
+        norm.w = rig_dev(&r, w, n_embd * sizeof(float));
+    d_x = rig_dev(&r, x, bytes);
+    d_out = rig_dev(&r, NULL, bytes);
+    d_step = rig_dev(&r, &step, sizeof(step));
+    pi_k_norm_publish(&norm, d_x, d_out, NULL, NULL, NULL, d_step, n_tok, n_embd, r.stream);
+    rig_wait(&r);
+    rig_get(plain, d_out, bytes);
+    norm.q8 = true;
+    if (!normed)
+        d_out = d_x;
+    pi_k_norm_publish(&norm, d_x, d_out, NULL, NULL, NULL, d_step, n_tok, n_embd, r.stream);
+    rig_wait(&r);
+    rig_get(got, d_out, bytes);
+    cpu->quantise_q8(plain, q, (uint32_t)n);
+    cpu->quantise_q8(got, again, (uint32_t)n);
+    for (size_t i = 0; i < n; i++) {
+        float want = q[i / 32].d * (float)q[i / 32].q[i % 32];
+
+        wrong += isnan(want) ? !isnan(got[i]) : want != got[i];
+    }
+    for (size_t i = 0; i < n / 32; i++)
+        other += isnan(q[i].d) ? !isnan(again[i].d) : memcmp(&q[i], &again[i], sizeof(*q)) != 0;
+    printf("# rounded, %u tokens, %u wide\n", n_tok, n_embd);
+    EQ(wrong, 0);
+    EQ(other, 0);
+    free(x);
+    free(w);
+    free(plain);
+    free(got);
+    free(q);
+    free(again);
+    rig_close(&r);
+}
+
 int main(void)
 {
     if (pi_gpu_count() == 0) {
@@ -445,6 +503,12 @@ int main(void)
         norm_case(kind, 3, 5000, false, false);
         norm_case(kind, 32, 96, true, false);
         norm_case(kind, 2, 3, false, true);
+    }
+    for (int normed = 0; normed < 2; normed++) {
+        round_case(normed != 0, 1, 4096);
+        round_case(normed != 0, 5, 96);
+        round_case(normed != 0, 32, 160);
+        round_case(normed != 0, 4, 5120);
     }
     attn_cases();
     attn_shared_scratch();

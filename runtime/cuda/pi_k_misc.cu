@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "runtime/cuda/pi_k_dot.cuh"
+#include "runtime/cuda/pi_k_q8.cuh"
 #include "runtime/cuda/pi_kernels.h"
 
 #define BEGIN_THREADS 256
@@ -118,9 +119,12 @@ PI_DEVICE void norm_store(float *to, uint32_t n, uint32_t f, float4 v)
 PI_DEVICE void norm_token(const struct norm_args &a, uint32_t t, float mean, float inv)
 {
     const bool vec = a.n % 4 == 0;
+    const uint32_t n4 = (a.n + 3) / 4;
     size_t row = (size_t)t * a.n;
 
-    for (uint32_t f = threadIdx.x; f < (a.n + 3) / 4; f += blockDim.x) {
+    /* whole warps go round together: they round together */
+    for (uint32_t f0 = 0; f0 < n4; f0 += blockDim.x) {
+        uint32_t f = f0 + threadIdx.x;
         float4 x = pi_x_get(a.in + row, a.n, f, vec), v = x;
 
         if (a.norm.w != NULL) {
@@ -131,6 +135,10 @@ PI_DEVICE void norm_token(const struct norm_args &a, uint32_t t, float mean, flo
             v = make_float4((x.x - mean) * inv * w.x + b.x, (x.y - mean) * inv * w.y + b.y,
                             (x.z - mean) * inv * w.z + b.z, (x.w - mean) * inv * w.w + b.w);
         }
+        if (a.norm.q8)
+            v = pi_q8_round4(v);
+        if (f >= n4)
+            continue;
         if (a.out_map != NULL)
             norm_store(a.out_map + row, a.n, f, v);
         if (a.raw_map != NULL)

@@ -4,6 +4,7 @@
 #include "runtime/cuda/pi_k_prompt.h"
 
 #include "runtime/cuda/pi_cuda_port.cuh"
+#include "runtime/cuda/pi_k_q8.cuh"
 
 #define THREADS 256
 #define WARPS   (THREADS / 32)
@@ -84,7 +85,7 @@ struct norm_args {
     __half *out16;
     float *scale;
     float eps;
-    uint32_t n, layer_norm, spare;
+    uint32_t n, layer_norm, q8;
 };
 
 /* mean and 1 / sqrt(variance + eps), or 0 and 1 / sqrt(mean square + eps) */
@@ -103,11 +104,16 @@ __device__ static float2 moments(const norm_args &a, const float *x)
     return make_float2(mean, 1.0f / sqrtf(block_sum(sum) / (float)a.n + a.eps));
 }
 
+/* Element i, by all lanes of a warp, for 32 elements in a row. */
 __device__ static float normed(const norm_args &a, const float *x, float2 m, uint32_t i)
 {
-    if (a.w == NULL)
-        return x[i];
-    return (x[i] - m.x) * m.y * a.w[i] + (a.b != NULL ? a.b[i] : 0.0f);
+    float y = 0.0f;
+
+    if (i < a.n && a.w == NULL)
+        y = x[i];
+    else if (i < a.n)
+        y = (x[i] - m.x) * m.y * a.w[i] + (a.b != NULL ? a.b[i] : 0.0f);
+    return a.q8 ? pi_q8_round(y) : y;
 }
 
 __global__ static void norm_kernel(norm_args a)
@@ -119,18 +125,24 @@ __global__ static void norm_kernel(norm_args a)
 
     if (a.w != NULL)
         m = moments(a, x);
-    for (uint32_t i = threadIdx.x; i < a.n; i += THREADS) {
+    for (uint32_t i0 = 0; i0 < a.n; i0 += THREADS) {
+        uint32_t i = i0 + threadIdx.x;
         float y = normed(a, x, m, i);
 
         max = fmaxf(max, fabsf(y));
-        if (a.out32 != NULL)
+        if (a.out32 != NULL && i < a.n)
             a.out32[(size_t)t * a.n + i] = y;
     }
     if (a.out16 == NULL)
         return;
     factor = row_factor(block_max(max));
-    for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
-        a.out16[(size_t)t * a.n + i] = __float2half(normed(a, x, m, i) * factor);
+    for (uint32_t i0 = 0; i0 < a.n; i0 += THREADS) {
+        uint32_t i = i0 + threadIdx.x;
+        float y = normed(a, x, m, i);
+
+        if (i < a.n)
+            a.out16[(size_t)t * a.n + i] = __float2half(y * factor);
+    }
     if (threadIdx.x == 0)
         a.scale[t] = 1.0f / factor;
 }
@@ -140,7 +152,7 @@ extern "C" void pi_kp_norm(const struct pi_k_norm *norm, const float *in, const 
                            void *stream)
 {
     norm_args a = {norm->w, norm->b,          in, rows, out32, (__half *)out16, scale, norm->eps,
-                   n_embd,  norm->layer_norm, 0};
+                   n_embd,  norm->layer_norm, norm->q8};
 
     if (n_tok > 0)
         PI_LAUNCH(norm_kernel, n_tok, THREADS, 0, (cudaStream_t)stream, a);

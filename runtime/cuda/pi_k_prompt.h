@@ -29,7 +29,7 @@ struct pi_kp_tile {
 };
 
 /* out[t] = norm(in[rows[t]]) (rows NULL: in[t]; norm->w NULL: in as it is); in (..., n_embd). out32 (n_tok, n_embd) and out16 (the same in F16, of the row
- * times a power of two that brings its largest element near 1024; its reciprocal to scale[t]): either may be NULL. */
+ * times a power of two that brings its largest element near 1024; its reciprocal to scale[t]): either may be NULL. With norm->w and rows NULL out32 may be in. */
 void pi_kp_norm(const struct pi_k_norm *norm, const float *in, const uint32_t *rows, float *out32,
                 void *out16, float *scale, uint32_t n_tok, uint32_t n_embd, void *stream);
 

@@ -40,10 +40,13 @@ void pi_k_begin(const struct pi_k_step *step_map, struct pi_k_step *step, const 
 struct pi_k_norm {
     const float *w, *b; /* (n_embd); w NULL: no norm, the input as it is; b NULL without bias */
     bool layer_norm;    /* else RMSNorm */
+    /* the result is rounded to the grid of quantised activations (--act q8); n_embd is a multiple of 32 then. For pi_k_norm_publish() and pi_kp_norm() alone: a
+     * product with such an input is given it ready made */
+    bool q8;
     float eps;
 };
 
-/* out[t] = norm(in[t]); in, out (n_tok, n_embd). out_map: the same to mapped memory, or NULL; raw_map: in itself to mapped memory, or NULL. Then,
+/* out[t] = norm(in[t]); in, out (n_tok, n_embd); with norm->w NULL out may be in. out_map: the same to mapped memory, or NULL; raw_map: in itself to mapped memory, or NULL. Then,
  * unless slot_map is NULL, the slot takes step->step (release, system scope) after all of that is visible to the host. */
 void pi_k_norm_publish(const struct pi_k_norm *norm, const float *in, float *out, float *out_map,
                        float *raw_map, uint32_t *slot_map, const struct pi_k_step *step,
