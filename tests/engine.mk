@@ -26,11 +26,17 @@ if HAVE_CUDA
 pi_unit_tests += tests/t_engine_gpu
 tests_t_engine_gpu_SOURCES = tests/t_engine_gpu.c $(engine_rig)
 tests_t_engine_gpu_LDADD   = $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_engine_gpu_q8
+tests_t_engine_gpu_q8_SOURCES = tests/t_engine_gpu_q8.c $(engine_rig)
+tests_t_engine_gpu_q8_LDADD   = $(PI_RUNTIME_LIBS)
 endif
 if HAVE_CXX
 pi_unit_tests += tests/t_engine_gpu_emu
 tests_t_engine_gpu_emu_SOURCES = tests/t_engine_gpu.c $(engine_rig)
 tests_t_engine_gpu_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
+pi_unit_tests += tests/t_engine_gpu_q8_emu
+tests_t_engine_gpu_q8_emu_SOURCES = tests/t_engine_gpu_q8.c $(engine_rig)
+tests_t_engine_gpu_q8_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 
 pi_unit_tests += tests/t_gpu_stop
 tests_t_gpu_stop_SOURCES = tests/t_gpu_stop.c $(engine_rig)

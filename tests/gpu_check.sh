@@ -28,7 +28,7 @@ one()
     printf '%-28s %s  %d ok, %d not ok, status %d, %d s\n' "$name" $verdict "$ok" "$bad" $rc $(($(date +%s) - begin))
 }
 
-tests=${TESTS:-t_gpu t_kernels_mat t_kernels_ffn t_dev_model t_gpu_prompt t_engine_gpu t_gpu_cycles}
+tests=${TESTS:-t_gpu t_kernels_mat t_kernels_ffn t_dev_model t_gpu_prompt t_engine_gpu t_engine_gpu_q8 t_gpu_cycles}
 for t in $tests; do
     # shellcheck disable=SC2086
     one "$t" $run$t
