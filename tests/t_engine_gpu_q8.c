@@ -69,9 +69,11 @@ static void check_split(struct rig *r, const struct split *sp, int way, const fl
 static void check_model(const struct tiny *model, enum pi_type type)
 {
     struct pi_engine_options f32 = {F32KV, .mode = PI_MODE_EXACT},
-                             q8 = {F32KV, .act = PI_ACT_TYPE_Q8, .mode = PI_MODE_EXACT};
+                             q8 = {F32KV, .act = PI_ACT_TYPE_Q8, .mode = PI_MODE_EXACT},
+                             asked = {F32KV, .act = PI_ACT_TYPE_Q8, .mode = PI_MODE_PREDICTED,
+                                      .force_predicted = true};
     struct tiny t = *model;
-    float *plain, *cpu;
+    float *plain, *cpu, *predicted;
     struct rig r;
 
     t.type = type;
@@ -80,12 +82,14 @@ static void check_model(const struct tiny *model, enum pi_type type)
     oracle(&r, -1e-4f);
     plain = run(&r, &f32, true);
     cpu = run(&r, &q8, true);
+    predicted = run(&r, &asked, true);
     for (size_t i = 0; i < N_SPLITS; i++) {
         for (int way = 0; way < 4; way++)
-            check_split(&r, &splits[i], way, plain, cpu);
+            check_split(&r, &splits[i], way, plain, way == 3 ? predicted : cpu);
     }
     free(plain);
     free(cpu);
+    free(predicted);
     rig_close(&r);
 }
 
