@@ -95,7 +95,6 @@ static enum pi_code decide_mode(const struct pi_run_options *o, struct pi_loaded
               : o->mode_given ? (enum pi_mode)o->mode
               : l->has_pred   ? PI_MODE_PREDICTED
                               : PI_MODE_EXACT;
-    l->act = o->act == 1 && pi_model_is_quantised(&l->model) ? PI_ACT_TYPE_Q8 : PI_ACT_TYPE_F32;
 out:
     return rc;
 }
@@ -214,13 +213,33 @@ static void describe(const struct pi_run_options *o, const struct pi_run_log *lo
                       (unsigned)place.n_nodes, place.n_nodes == 1 ? "" : "s");
 }
 
+/* Does the CPU compute nothing? */
+static bool all_on_gpu(const struct pi_loaded *l)
+{
+    bool all = l->gpu >= 0 && l->place.output_unit != PI_UNIT_CPU;
+
+    for (uint32_t i = 0; all && i < l->model.shape.n_layer; i++)
+        all = l->place.layers[i].attn_unit != PI_UNIT_CPU &&
+              l->place.layers[i].n_hot == l->model.shape.n_ff;
+    return all;
+}
+
+/* Integer products make the CPU faster at quantised matrices, not a GPU. */
+static enum pi_act_type choose_act(const struct pi_run_options *o, const struct pi_loaded *l)
+{
+    if (!pi_model_is_quantised(&l->model))
+        return PI_ACT_TYPE_F32;
+    if (o->act_given)
+        return o->act == 1 ? PI_ACT_TYPE_Q8 : PI_ACT_TYPE_F32;
+    return all_on_gpu(l) ? PI_ACT_TYPE_F32 : PI_ACT_TYPE_Q8;
+}
+
 enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_log *log,
                             struct pi_loaded *l, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_engine_options eo = {
         .mode = l->mode,
-        .act = l->act,
         .n_ctx = l->n_ctx,
         .n_seq = o->n_parallel,
         .kv_type = o->kv == 1 ? PI_TYPE_F32 : PI_TYPE_F16,
@@ -237,6 +256,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         eo.n_batch = l->place.n_batch;
         eo.vram_budget = l->place.budget;
     }
+    eo.act = l->act = choose_act(o, l);
     PI_TRY(transpose(log, o, l, err));
     PI_TRY(make_pool(o, log, l, err));
     PI_TRY(pi_engine_create(&l->model, pred, l->two_units || l->gpu >= 0 ? &l->place : NULL,

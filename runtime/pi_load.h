@@ -20,7 +20,7 @@ struct pi_loaded {
     bool has_pred, has_place;
     bool has_profile;     /* one lies beside the model */
     enum pi_mode mode;    /* of decode steps */
-    enum pi_act_type act; /* F32 where no matrix is quantised */
+    enum pi_act_type act; /* F32 where no matrix is quantised; with the engine */
     bool two_units;
     int gpu;      /* that place's GPU units run on; -1: none */
     bool all_gpu; /* no placement was there: one is made that puts everything on the GPU */

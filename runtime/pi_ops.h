@@ -177,7 +177,7 @@ bool pi_ops_takes_q8(const struct pi_state *s, const struct pi_mat *w);
 void pi_ops_quantise(const struct pi_state *s, const struct pi_mat *w, const float *x,
                      uint32_t n_tok, struct pi_q8 *out);
 /* The same for several matrices (n_mats) that read the same vectors: where one of them takes them quantised the vectors are d * q for everybody, and x is made
- * so if other matrices of the group, or others, read it too. */
+ * so if other matrices of the group, or others, read it too; not where norms stand behind the blocks, since x is the residual's base there. */
 void pi_ops_quantise_group(const struct pi_state *s, const struct pi_mat *const *mats, int n_mats,
                            bool others, float *x, uint32_t n_tok, struct pi_q8 *out);
 /* out[t][i] = row begin + i of w . x[t], or row ids[begin + i]; bias (w->n_rows) may be NULL. x (n_tok, w->n_cols); out (n_tok, ...) with

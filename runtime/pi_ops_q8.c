@@ -33,6 +33,7 @@ void pi_ops_quantise_group(const struct pi_state *s, const struct pi_mat *const 
     if (takes == NULL)
         return;
     pi_ops_quantise(s, takes, x, n_tok, out);
+    others &= !s->m->shape.post_norm; /* there the residual goes on from x itself */
     n = (size_t)n_tok * takes->n_cols;
     for (size_t i = 0; others && i < n; i++)
         x[i] = out[i / PI_Q8_BLOCK].d * (float)out[i / PI_Q8_BLOCK].q[i % PI_Q8_BLOCK];

@@ -95,7 +95,8 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .dest = &o->act,
          .arg = "f32|q8",
          .given = &o->act_given,
-         .help = "activations in products of quantised matrices; default f32"},
+         .help =
+             "activations in products of quantised matrices; default q8,\nf32 where all is on a GPU"},
         {.name = "ctx-size",
          .letter = 'c',
          .kind = PI_OPT_U32,
