@@ -1,7 +1,7 @@
 /* Compares this project's results with cases of known answers. A folder holds reference.json (cases with prompt, tokens,
  * greedy_continuation, margins and where the logits lie) and logits.f32.
  *
- *   compare_reference model M.gguf FOLDER     tokenisation, logits of prompt phase and of decode steps, greedy text
+ *   compare_reference model M.gguf FOLDER [TOL]   tokenisation, logits of prompt phase and of decode steps, greedy text; TOL: with an F16 KV cache
  *   compare_reference pair A.gguf B.gguf FOLDER TOL   logits of A against those of B on the folder's tokens
  *   compare_reference greedy FOLDER CASE TOL  pi-run --json on standard input against a case's greedy text
  *   compare_reference perplexity FOLDER REL   pi-run --perplexity --json on standard input
@@ -28,6 +28,7 @@ struct subject {
 };
 
 static int failures;
+static double f16_kv_tol = 1e-3;
 
 static void say(bool ok, const char *name, const char *what, double figure, double limit)
 {
@@ -59,7 +60,7 @@ static void check_greedy(const struct ref_case *c, const float *got, double tol,
 static void check_phase(struct subject *s, const struct ref_case *c, enum pi_mode mode,
                         enum pi_type kv, bool stepwise, const char *what, float *got)
 {
-    const double tol = kv == PI_TYPE_F32 ? 2e-5 : 1e-3;
+    const double tol = kv == PI_TYPE_F32 ? 2e-5 : f16_kv_tol;
     const size_t n = c->from + c->n_rows;
     char name[200];
     double d;
@@ -242,7 +243,9 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
 
-    if (strcmp(what, "model") == 0 && argc == 4)
+    if (strcmp(what, "model") == 0 && argc == 5)
+        f16_kv_tol = strtod(argv[4], NULL);
+    if (strcmp(what, "model") == 0 && (argc == 4 || argc == 5))
         compare_model(argv[2], argv[3]);
     else if (strcmp(what, "pair") == 0 && argc == 6)
         compare_pair(argv[2], argv[3], argv[4], strtod(argv[5], NULL));
