@@ -19,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE      64   /* neurons taken through gate, up and down together */
+#define TILE \
+    192 /* neurons taken through gate, up and down together: all of a chunk of a long list, few of which fire */
 #define COLS      32   /* columns are cut at multiples of it: whole blocks of quantised rows */
 #define PARTS     48   /* partial sums of a list at most */
 #define CHUNKS    45   /* of a list for many tokens: three for each of 15 threads, or... */
@@ -37,6 +38,7 @@
 
 struct pi_cold_scratch {
     alignas(LINE) atomic_uint drawn; /* chunks drawn beyond each thread's first; 0 between jobs */
+    atomic_uint dropped_rows, dropped_pairs; /* by the activation of up; 0 between jobs */
     alignas(LINE) uint32_t n_max;
     uint32_t n_tok_max, n_parts; /* n_parts: partial sums of one token there is room for */
     size_t ld;                   /* floats from one partial sum to the next */
@@ -297,6 +299,24 @@ static const struct pi_mat *first_mat(const struct pi_cold_job *job)
     return job->shape->gated ? &job->w->gate : &job->w->up;
 }
 
+static uint32_t all_tokens(const struct pi_cold_job *job)
+{
+    return UINT32_MAX >> (32 - job->n_tok);
+}
+
+/* The first rows of a chunk of which some are not wanted. */
+static void ask_wanted(const struct pi_cold_job *job, struct chunk c)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = c.begin; i < c.end && n < STREAMS; i++) {
+        if ((job->tokens[i] & all_tokens(job)) != 0) {
+            ask(first_mat(job), job->ids + i, 1);
+            n++;
+        }
+    }
+}
+
 /* Draws the next chunk, not long before the one in hand ends, and asks for its first rows. */
 static void draw(struct walk *w)
 {
@@ -307,25 +327,27 @@ static void draw(struct walk *w)
     if (w->next >= w->n_chunks)
         return;
     c = chunk_of(w, w->next);
-    ask(first_mat(w->job), w->job->ids + c.begin, c.end - c.begin);
+    if (w->job->tokens == NULL)
+        ask(first_mat(w->job), w->job->ids + c.begin, c.end - c.begin);
+    else
+        ask_wanted(w->job, c);
 }
 
-static uint32_t all_tokens(const struct pi_cold_job *job)
+/* The next neurons that some token wants, as many as a tile holds; *tile: from where to where they stand. The chunk ends at end. */
+static void list_wanted(const struct pi_cold_job *job, struct chunk *tile, uint32_t end,
+                        struct list *l)
 {
-    return UINT32_MAX >> (32 - job->n_tok);
-}
+    uint32_t i = tile->begin;
 
-/* The tile's neurons that some token wants. */
-static void list_wanted(const struct pi_cold_job *job, struct chunk tile, struct list *l)
-{
     l->n = 0;
-    for (uint32_t i = tile.begin; i < tile.end; i++) {
+    for (; i < end && l->n < TILE; i++) {
         uint32_t mask = all_tokens(job) & (job->tokens != NULL ? job->tokens[i] : UINT32_MAX);
 
         l->id[l->n] = job->ids[i];
         l->mask[l->n] = mask;
         l->n += mask != 0;
     }
+    tile->end = i;
 }
 
 static void add_bias(const struct list *l, const float *bias, float *v)
@@ -368,22 +390,34 @@ static void keep_fired(struct list *l, float *v)
     l->n = n;
 }
 
-/* l, prod: what of the tile goes into down. last: the chunk ends with the tile and is done then but for what comes behind the barrier. */
-static void tile_products(struct walk *w, struct chunk tile, bool last, struct list *l, float *prod)
+/* Where up is activated too: keep_fired() once more, and a note of what up was computed for in vain. */
+static void drop_more(struct pi_cold_scratch *s, struct list *l, float *v)
+{
+    uint32_t rows = l->n;
+    size_t pairs = n_values(l);
+
+    keep_fired(l, v);
+    atomic_fetch_add_explicit(&s->dropped_rows, rows - l->n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->dropped_pairs, (unsigned)(pairs - n_values(l)),
+                              memory_order_relaxed);
+}
+
+/* A list of wanted neurons to l, prod: what of them goes into down. last: the chunk ends with them and is done then but for what comes behind the barrier. */
+static void tile_products(struct walk *w, bool last, struct list *l, float *prod)
 {
     const struct pi_cold_job *job = w->job;
     bool gated = job->shape->gated;
+    const float *first_b = gated ? job->w->gate_b : job->w->up_b;
     float up[TILE * PI_COLD_TOKENS];
     size_t n;
 
-    list_wanted(job, tile, l);
     if (last && !gated)
         draw(w);
     if (gated && job->mode != PI_MODE_EXACT) /* most of them will fire */
         ask(&job->w->up, l->id, l->n);
     dots(job, first_mat(job), l, prod);
-    if (!gated && job->w->up_b != NULL)
-        add_bias(l, job->w->up_b, prod);
+    if (first_b != NULL)
+        add_bias(l, first_b, prod);
     pi_activate_n(job->shape, prod, n_values(l));
     if (job->mode != PI_MODE_DENSE)
         keep_fired(l, prod);
@@ -395,8 +429,14 @@ static void tile_products(struct walk *w, struct chunk tile, bool last, struct l
         ask(&job->w->down_t, l->id, l->n);
     dots(job, &job->w->up, l, up);
     n = n_values(l);
+    if (job->w->up_b != NULL)
+        add_bias(l, job->w->up_b, up);
+    if (job->shape->act_up)
+        pi_activate_n(job->shape, up, n);
     for (size_t i = 0; i < n; i++)
         prod[i] *= up[i];
+    if (job->shape->act_up && job->mode != PI_MODE_DENSE)
+        drop_more(job->scratch, l, prod);
 }
 
 /* Leaves the tile's tokens in fired. The list is a subsequence of the tile's ids. */
@@ -418,12 +458,12 @@ static void chunk_products(struct walk *w, struct chunk c)
     const struct pi_cold_job *job = w->job;
     float prod[TILE * PI_COLD_TOKENS], *to = job->scratch->prod + (size_t)c.begin * job->n_tok;
 
-    for (uint32_t b = c.begin; b < c.end; b += TILE) {
-        struct chunk tile = {b, c.end - b < TILE ? c.end : b + TILE};
+    for (struct chunk tile = {c.begin, c.begin}; tile.begin < c.end; tile.begin = tile.end) {
         struct list l;
         size_t n;
 
-        tile_products(w, tile, tile.end == c.end, &l, prod);
+        list_wanted(job, &tile, c.end, &l);
+        tile_products(w, tile.end == c.end, &l, prod);
         note_fired(job, tile, &l);
         n = n_values(&l);
         memcpy(to, prod, n * sizeof(*to));
@@ -439,11 +479,11 @@ static void chunk_sum(struct walk *w, struct chunk c, uint32_t part)
     float prod[TILE * PI_COLD_TOKENS], *y = job->scratch->part + part * job->n_tok * ld;
     bool used = false;
 
-    for (uint32_t b = c.begin; b < c.end; b += TILE) {
-        struct chunk tile = {b, c.end - b < TILE ? c.end : b + TILE};
+    for (struct chunk tile = {c.begin, c.begin}; tile.begin < c.end; tile.begin = tile.end) {
         struct list l;
 
-        tile_products(w, tile, false, &l, prod);
+        list_wanted(job, &tile, c.end, &l);
+        tile_products(w, false, &l, prod);
         note_fired(job, tile, &l);
         if (tile.end == c.end)
             draw(w);
@@ -529,17 +569,22 @@ static void count(struct pi_cold_job *job)
 {
     const uint32_t *fired = job->scratch->fired;
     struct pi_cold_stats st = {.first_rows = job->n};
+    struct pi_cold_scratch *s = job->scratch;
     uint32_t rows = 0;
 
     for (uint32_t i = 0; i < job->n; i++)
         rows += fired[i] != 0;
-    st.active = rows;
+    st.active = st.down_rows = rows;
     for (uint32_t i = 0; job->n_tok > 1 && i < job->n; i++)
         st.active += fired[i] != 0 ? n_set(fired[i]) - 1 : 0;
     for (uint32_t i = 0; job->tokens != NULL && i < job->n; i++)
         st.first_rows -= (job->tokens[i] & all_tokens(job)) == 0;
+    st.up_active = st.active;
+    if (job->shape->act_up) {
+        rows += atomic_exchange_explicit(&s->dropped_rows, 0, memory_order_relaxed);
+        st.up_active += atomic_exchange_explicit(&s->dropped_pairs, 0, memory_order_relaxed);
+    }
     st.up_rows = job->shape->gated ? rows : 0;
-    st.down_rows = rows;
     job->stats = st;
 }
 

@@ -32,7 +32,8 @@ struct pi_cold_form {
 struct pi_cold_stats {
     /* rows read from RAM: of the matrix that the activation is applied to (gate; up where there is no gate), of up beside a gate, of down */
     uint64_t first_rows, up_rows, down_rows;
-    uint64_t active; /* pairs of neuron and token that fired (DENSE: all) */
+    uint64_t active;    /* pairs of neuron and token that fired (DENSE: all) */
+    uint64_t up_active; /* pairs for which up was computed: more where up is activated too */
 };
 
 struct pi_cold_scratch; /* opaque */

@@ -154,8 +154,10 @@ void pi_engine_destroy(struct pi_engine *e)
     for (size_t i = 0; i < e->n_scratch; i++)
         free(e->scratch[i]);
     free(e->scratch);
-    for (uint32_t u = 0; u < PI_CPU_UNITS; u++)
+    for (uint32_t u = 0; u < PI_CPU_UNITS; u++) {
         free(e->s.units[u].layers);
+        pi_cold_scratch_free(e->s.units[u].cold);
+    }
     pi_blas_scratch_free(&e->s.blas);
     free(e->s.lanes);
     free(e->s.mode);

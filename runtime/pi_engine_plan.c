@@ -126,22 +126,25 @@ out:
     return rc;
 }
 
+/* Units whose neurons the CPU computes. */
+static uint32_t cpu_units(const struct pi_engine *e)
+{
+    return e->opt.on_gpu ? 1 : e->s.n_units;
+}
+
 static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_err *err)
 {
     struct pi_state *s = &e->s;
     uint64_t d = s->m->shape.n_embd, d_tok = s->m->shape.n_embd_tok, wide = d > d_tok ? d : d_tok;
     enum pi_code rc = PI_OK;
 
-    for (uint32_t i = 0; i < (e->opt.on_gpu ? 1 : s->n_units); i++) {
+    for (uint32_t i = 0; i < cpu_units(e); i++) {
         struct pi_unit *u = &s->units[i];
 
-        PI_TRY(plan_add(p, &u->cand, s->n_dec, u->n_max, sizeof(*u->cand), err));
-        PI_TRY(plan_add(p, &u->act, s->n_dec, u->n_max, sizeof(*u->act), err));
+        PI_TRY(plan_add(p, &u->wanted, 1, u->n_max, sizeof(*u->wanted), err));
         PI_TRY(plan_add(p, &u->gate, s->n_dec, u->n_max, sizeof(*u->gate), err));
         PI_TRY(plan_add(p, &u->prod, s->n_dec, u->n_max, sizeof(*u->prod), err));
         PI_TRY(plan_add(p, &u->n_cand, s->n_lanes, PI_COUNT_STRIDE, sizeof(*u->n_cand), err));
-        PI_TRY(plan_add(p, &u->n_act, s->n_lanes, PI_COUNT_STRIDE, sizeof(*u->n_act), err));
-        PI_TRY(plan_add(p, &u->n_up, s->n_lanes, PI_COUNT_STRIDE, sizeof(*u->n_up), err));
         PI_TRY(plan_add(p, &u->hidden, s->n_dec, widest(s->pred), sizeof(*u->hidden), err));
         PI_TRY(plan_add(p, &u->partial, s->n_dec, d, sizeof(*u->partial), err));
     }
@@ -161,6 +164,30 @@ out:
     return rc;
 }
 
+static enum pi_code plan_cold(const struct pi_engine *e, struct plan *p, struct pi_err *err)
+{
+    for (uint32_t i = 0; i < cpu_units(e); i++) {
+        uint64_t bytes =
+            pi_cold_scratch_bytes(e->s.units[i].n_max, e->s.n_dec, e->s.m->shape.n_embd);
+
+        if (!pi_size_add(p->bytes, bytes, &p->bytes))
+            return pi_err_set(err, PI_E_NOMEM, "scratch buffers of %u neurons overflow memory",
+                              e->s.units[i].n_max);
+    }
+    return PI_OK;
+}
+
+static enum pi_code create_cold(struct pi_engine *e, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    for (uint32_t i = 0; i < cpu_units(e); i++)
+        PI_TRY(pi_cold_scratch_create(e->s.units[i].n_max, e->s.n_dec, e->s.m->shape.n_embd,
+                                      &e->s.units[i].cold, err));
+out:
+    return rc;
+}
+
 enum pi_code pi_engine_allocate(struct pi_engine *e, struct pi_err *err)
 {
     struct pi_state *s = &e->s;
@@ -173,11 +200,13 @@ enum pi_code pi_engine_allocate(struct pi_engine *e, struct pi_err *err)
     s->kv.n_ctx = e->opt.n_ctx;
     PI_TRY(plan_shared(e, &p, err));
     PI_TRY(plan_units(e, &p, err));
+    PI_TRY(plan_cold(e, &p, err));
     PI_TRY(
         pi_kv_bytes(e->opt.kv_type, sh->n_layer, e->opt.n_seq, e->opt.n_ctx, n_kv, &kv_bytes, err));
     PI_TRY(check_memory(p.bytes, kv_bytes, err));
     PI_TRY(pi_kv_init(&s->kv, e->opt.kv_type, sh->n_layer, e->opt.n_seq, e->opt.n_ctx, n_kv, err));
     PI_TRY(plan_allocate(e, &p, err));
+    PI_TRY(create_cold(e, err));
     for (uint32_t i = 0; i < pi_max_u32(sh->n_ff, e->opt.n_ctx); i++)
         s->iota[i] = i;
     if (!sh->gated)

@@ -15,6 +15,7 @@
 #include "common/pi_predictor.h"
 #include "common/pi_schedule.h"
 #include "runtime/cpu/pi_cpu.h"
+#include "runtime/pi_cold.h"
 #include "runtime/pi_blas.h"
 #include "runtime/pi_engine.h"
 #include "runtime/pi_exec_cpu.h"
@@ -42,17 +43,17 @@ struct pi_unit {
     struct pi_unit_layer *layers; /* (n_layer) */
     uint32_t n_max;               /* largest n of a layer */
     /* decode scratch; a thread's entries stand from the begin of its span of local indices on */
-    uint32_t *cand;           /* (n_tok, n_max) original ids of predicted neurons */
-    uint32_t *act;            /* (n_tok, n_max) original ids of active neurons */
-    float *gate;              /* (n_tok, n_max) */
-    float *prod;              /* (n_tok, n_max) what the down projection is given */
-    uint32_t *n_cand, *n_act; /* (n_threads, PI_COUNT_STRIDE) */
-    uint32_t *n_up;           /* the same: rows of up read */
-    float *hidden;            /* (n_tok, widest predictor) */
-    float *partial;           /* (n_tok, n_embd) */
+    uint32_t *wanted; /* (n_max) bit t: the neuron is predicted to fire for token t */
+    float *gate;      /* (n_tok, n_max) scores of the predictor, activations of a dense block */
+    float *prod;      /* (n_tok, n_max) what a down projection as stored is given */
+    uint32_t *n_cand; /* (n_threads, PI_COUNT_STRIDE) neurons predicted in the thread's span */
+    struct pi_cold_scratch *cold;
+    float *hidden;  /* (n_tok, widest predictor) */
+    float *partial; /* (n_tok, n_embd) */
 };
 
-#define PI_DECODE_TOKENS 32 /* most tokens of a decode step; larger batches are cut */
+/* Most tokens of a decode step: bits of a mask; larger batches are cut. */
+#define PI_DECODE_TOKENS PI_COLD_TOKENS
 #define PI_COUNT_STRIDE  PI_DECODE_TOKENS
 
 /* What belongs to one thread of the team. */

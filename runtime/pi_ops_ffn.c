@@ -1,10 +1,9 @@
 /*
  * pi_ops_ffn.c - the feed-forward block of decode steps: predict, gate, up, down, merge.
  *
- * Neurons are addressed by a unit's local index; unit->layers[l].ids maps it to the row in the model's matrices. A thread
- * computes gate and up of its own span of local indices and leaves ids and products of the active ones there, in ascending order.
- * After one barrier every thread adds all active rows of down_t into its own columns, again in ascending order, so that no
- * sum depends on the number of threads.
+ * Neurons are addressed by a unit's local index; unit->layers[l].ids maps it to the row in the model's matrices. The predictor's threads leave a mask of tokens for
+ * each neuron of their own span of local indices; gate, up and down are pi_cold_run()'s, of all neurons or of those that are wanted. Only where down is stored by output
+ * row are gate and up made span by span, and down's rows behind a barrier. No sum depends on the number of threads.
  */
 #include "config.h"
 
@@ -107,13 +106,16 @@ void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t
         pi_pool_barrier(s->pool, thread);
     pi_ops_dots(s->cpu, &p->fc2, b.ul->ids, b.mine, (struct pi_vecs){.x = b.u->hidden}, n_tok,
                 p->bias, b.u->gate + b.mine.begin, b.u->n_max);
+    memset(b.u->wanted + b.mine.begin, 0, (b.mine.end - b.mine.begin) * sizeof(*b.u->wanted));
     for (uint32_t t = 0; t < n_tok; t++) {
         const float *score = b.u->gate + (size_t)t * b.u->n_max;
-        uint32_t *cand = b.u->cand + (size_t)t * b.u->n_max + b.mine.begin, n = 0;
+        uint32_t n = 0;
 
         for (uint32_t i = b.mine.begin; i < b.mine.end; i++) {
-            cand[n] = original(&b, i);
-            n += score[i] >= p->threshold;
+            uint32_t wanted = score[i] >= p->threshold;
+
+            b.u->wanted[i] |= wanted << t;
+            n += wanted;
         }
         b.u->n_cand[thread * PI_COUNT_STRIDE + t] = n;
     }
@@ -161,15 +163,14 @@ static void trace_block(const struct block *b, float *pre)
     for (uint32_t i = b->mine.begin; i < b->mine.end; i++) {
         uint32_t id = original(b, i);
 
-        traced[id] = !b->ul->predicted && b->s->truth[(size_t)b->layer * sh->n_ff + id];
+        traced[id] =
+            b->ul->predicted ? b->u->wanted[i] & 1 : b->s->truth[(size_t)b->layer * sh->n_ff + id];
     }
-    for (uint32_t i = 0; b->ul->predicted && i < b->u->n_cand[b->thread * PI_COUNT_STRIDE]; i++)
-        traced[b->u->cand[b->mine.begin + i]] = 1;
 }
 
-/* ---- gate and up ---- */
+/* ---- down as stored ---- */
 
-/* Dense: every neuron of the span, no short cut. */
+/* Gate and up of every neuron of the span. */
 static void dense_span(const struct block *b)
 {
     const struct pi_state *s = b->s;
@@ -193,162 +194,65 @@ static void dense_span(const struct block *b)
     }
 }
 
-/* Keeps what fires of n_in pre-activations in gate: ids to act, the activation's output to gate itself. ids: of the neurons; NULL: counted
- * from the span's begin. Returns how many. */
-static uint32_t compact(const struct block *b, const uint32_t *ids, uint32_t n_in, float *gate,
-                        uint32_t *act)
-{
-    uint32_t n = 0;
-
-    pi_activate_n(&b->s->m->shape, gate, n_in);
-    for (uint32_t i = 0; i < n_in; i++) {
-        float h = gate[i];
-
-        act[n] = ids != NULL ? ids[i] : b->mine.begin + i;
-        gate[n] = h;
-        n += h != 0.0f;
-    }
-    return n;
-}
-
-/* Up of n neurons that fire, times what their gates give. Returns how many are left: where up is activated too, more of them drop out. */
-static uint32_t apply_up(const struct block *b, uint32_t *act, uint32_t n, struct pi_vecs x,
-                         const float *gate, float *prod)
-{
-    const struct pi_shape *sh = &b->s->m->shape;
-    uint32_t left = 0;
-
-    if (!sh->gated) {
-        memcpy(prod, gate, n * sizeof(*prod));
-        return n;
-    }
-    pi_ops_dots(b->s->cpu, &b->w->up, act, (struct pi_span){0, n}, x, 1, b->w->up_b, prod, 0);
-    if (sh->act_up)
-        pi_activate_n(sh, prod, n);
-    for (uint32_t i = 0; i < n; i++)
-        prod[i] *= gate[i];
-    for (uint32_t i = 0; sh->act_up && i < n; i++) {
-        float p = prod[i];
-
-        act[left] = act[i];
-        prod[left] = p;
-        left += p != 0.0f;
-    }
-    return sh->act_up ? left : n;
-}
-
-/* Exact and predicted: the activation of all neurons of the span or of its candidates, up only where it is not zero. */
-static void sparse_span(const struct block *b)
-{
-    const struct pi_state *s = b->s;
-    const float *bias;
-    const struct pi_mat *w = first_mat(b, &bias);
-
-    if (!b->ul->predicted)
-        pi_ops_dots(s->cpu, w, b->ul->ids, b->mine, lane_input(b, 0), b->n_tok, bias,
-                    b->u->gate + b->mine.begin, b->u->n_max);
-    for (uint32_t t = 0; t < b->n_tok; t++) {
-        size_t at = (size_t)t * b->u->n_max + b->mine.begin;
-        const struct pi_vecs x = lane_input(b, t);
-        float *gate = b->u->gate + at, *prod = b->u->prod + at;
-        const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids + b->mine.begin : NULL;
-        uint32_t *act = b->u->act + at, n = b->mine.end - b->mine.begin;
-
-        if (b->ul->predicted) {
-            ids = b->u->cand + at;
-            n = b->u->n_cand[b->thread * PI_COUNT_STRIDE + t];
-            pi_ops_dots(s->cpu, w, ids, (struct pi_span){0, n}, x, 1, bias, gate, 0);
-        }
-        n = compact(b, ids, n, gate, act);
-        b->u->n_up[b->thread * PI_COUNT_STRIDE + t] = n;
-        b->u->n_act[b->thread * PI_COUNT_STRIDE + t] = apply_up(b, act, n, x, gate, prod);
-    }
-}
-
-/* ---- down ---- */
-
-/* Adds a list of neurons' rows of down_t, times what token t has for them, into the thread's columns. at: where the list stands in the unit's arrays. */
-static void add_rows(const struct block *b, uint32_t t, const uint32_t *ids, size_t at, uint32_t n,
-                     struct pi_span cols)
-{
-    const struct pi_mat *down = &b->w->down_t;
-
-    if (n > 0 && cols.begin < cols.end)
-        b->s->cpu->type[down->type]->axpy_ids(down->data, down->row_bytes, ids, b->u->prod + at, n,
-                                              cols.begin, cols.end,
-                                              b->u->partial + (size_t)t * down->n_cols);
-}
-
-static void down_dense(const struct block *b, struct pi_span cols)
-{
-    const uint32_t *ids = b->ul->ids != NULL ? b->ul->ids : b->s->iota;
-
-    for (uint32_t i = 0; i < b->ul->n; i += PI_CACHE_ROWS) {
-        uint32_t n = b->ul->n - i < PI_CACHE_ROWS ? b->ul->n - i : PI_CACHE_ROWS;
-
-        for (uint32_t t = 0; t < b->n_tok; t++)
-            add_rows(b, t, ids + i, (size_t)t * b->u->n_max + i, n, cols);
-    }
-}
-
-/* The threads' lists one after the other are all active neurons in ascending order: the order of the sum is that of one thread. */
-static void down_sparse(const struct block *b, struct pi_span cols)
-{
-    for (uint32_t t = 0; t < b->n_tok; t++) {
-        for (uint32_t th = 0; th < b->n_threads; th++) {
-            size_t at =
-                (size_t)t * b->u->n_max + pi_span(b->ul->n, PI_SPAN_ROWS, th, b->n_threads).begin;
-
-            add_rows(b, t, b->u->act + at, at, b->u->n_act[th * PI_COUNT_STRIDE + t], cols);
-        }
-    }
-}
-
 static bool down_as_stored(const struct block *b, bool dense)
 {
     return dense && b->w->down.data != NULL && b->ul->ids == NULL;
 }
 
-static void down_columns(const struct block *b, bool dense)
+/* Down by output rows: then the unit has all neurons, and n_max is n_ff. */
+static void down_rows(const struct block *b)
 {
     uint32_t d = b->s->m->shape.n_embd;
-    struct pi_span cols = pi_span(d, PI_SPAN_COLS, b->thread, b->n_threads);
-    float *out = b->u->partial + cols.begin;
+    struct pi_span rows = pi_span(d, PI_SPAN_COLS, b->thread, b->n_threads);
+    struct pi_q8 *q8 = b->s->lanes[b->thread].q8; /* gate and up are done with it */
 
-    if (down_as_stored(b, dense)) { /* then the unit has all neurons: n_max is n_ff */
-        struct pi_q8 *q8 = b->s->lanes[b->thread].q8; /* gate and up are done with it */
-
-        pi_ops_quantise(b->s, &b->w->down, b->u->prod, b->n_tok, q8);
-        pi_ops_dots(b->s->cpu, &b->w->down, NULL, cols, (struct pi_vecs){b->u->prod, q8}, b->n_tok,
-                    NULL, out, d);
-        return;
-    }
-    for (uint32_t t = 0; t < b->n_tok; t++)
-        memset(out + (size_t)t * d, 0, (cols.end - cols.begin) * sizeof(*out));
-    if (dense)
-        down_dense(b, cols);
-    else
-        down_sparse(b, cols);
+    pi_ops_quantise(b->s, &b->w->down, b->u->prod, b->n_tok, q8);
+    pi_ops_dots(b->s->cpu, &b->w->down, NULL, rows, (struct pi_vecs){b->u->prod, q8}, b->n_tok,
+                NULL, b->u->partial + rows.begin, d);
 }
 
-static void count_block(const struct block *b, bool dense)
+/* ---- down by neuron ---- */
+
+/* Each thread has a job of its own, alike but for the input, which is in its lane. */
+static struct pi_cold_job job_of(const struct block *b, bool dense)
+{
+    const struct pi_state *s = b->s;
+    const struct pi_vecs x = lane_input(b, 0);
+    const float *bias;
+    const struct pi_mat *first = first_mat(b, &bias);
+    bool q8 = pi_ops_takes_q8(s, first) || pi_ops_takes_q8(s, &b->w->up);
+
+    return (struct pi_cold_job){.cpu = s->cpu,
+                                .shape = &s->m->shape,
+                                .w = b->w,
+                                .pool = s->pool,
+                                .scratch = b->u->cold,
+                                .n_tok = b->n_tok,
+                                .x = x.x,
+                                .q8 = q8 ? x.q8 : NULL,
+                                .n = b->ul->n,
+                                .ids = b->ul->ids != NULL ? b->ul->ids : s->iota,
+                                .tokens = b->ul->predicted && !dense ? b->u->wanted : NULL,
+                                .mode = dense              ? PI_MODE_DENSE
+                                        : b->ul->predicted ? PI_MODE_PREDICTED
+                                                           : PI_MODE_EXACT,
+                                .out = b->u->partial};
+}
+
+/* n_up, n_act: pairs of neuron and token for which up's rows and down's are wanted. */
+static void count_block(const struct block *b, bool dense, uint64_t n_up, uint64_t n_act)
 {
     struct pi_state *s = b->s;
-    uint64_t n_first = 0, n_up = 0, n_act = 0;
+    uint64_t n_first = (uint64_t)b->n_tok * b->ul->n;
     const float *bias;
     const struct pi_mat *first = first_mat(b, &bias);
 
-    for (uint32_t t = 0; t < b->n_tok; t++) {
-        for (uint32_t th = 0; !dense && th < b->n_threads; th++) {
-            n_up += b->u->n_up[th * PI_COUNT_STRIDE + t];
-            n_act += b->u->n_act[th * PI_COUNT_STRIDE + t];
-            n_first += b->ul->predicted ? b->u->n_cand[th * PI_COUNT_STRIDE + t] : 0;
-        }
+    if (b->ul->predicted && !dense) {
+        n_first = 0;
+        for (uint32_t t = 0; t < b->n_tok; t++)
+            for (uint32_t th = 0; th < b->n_threads; th++)
+                n_first += b->u->n_cand[th * PI_COUNT_STRIDE + t];
     }
-    if (dense)
-        n_up = n_act = (uint64_t)b->n_tok * b->ul->n;
-    if (!b->ul->predicted)
-        n_first = (uint64_t)b->n_tok * b->ul->n;
     pi_ops_count(s, &s->stats.weights_ffn, first, n_first);
     if (s->m->shape.gated)
         pi_ops_count(s, &s->stats.weights_ffn, &b->w->up, n_up);
@@ -363,21 +267,26 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
 {
     struct block b = block_of(ctx, op, n_tok, thread, n_threads);
     bool dense = b.s->mode[op->layer] == PI_MODE_DENSE;
+    struct pi_cold_job job;
 
     if (b.s->truth != NULL)
         trace_block(&b, b.u->gate + b.mine.begin);
-    if (dense)
+    if (down_as_stored(&b, dense)) {
         dense_span(&b);
-    else
-        sparse_span(&b);
-    if (n_threads > 1)
-        pi_pool_barrier(b.s->pool, thread);
-    down_columns(&b, dense);
+        if (n_threads > 1)
+            pi_pool_barrier(b.s->pool, thread);
+        down_rows(&b);
+        if (thread == 0)
+            count_block(&b, dense, (uint64_t)n_tok * b.ul->n, (uint64_t)n_tok * b.ul->n);
+        return;
+    }
+    job = job_of(&b, dense);
+    pi_cold_run(&job, thread, n_threads);
     if (thread == 0)
-        count_block(&b, dense);
+        count_block(&b, dense, job.stats.up_active, job.stats.active);
 }
 
-/* The same columns per thread as down_columns(): no barrier lies between. */
+/* The same columns per thread as down_rows() and pi_cold_run() write: no barrier lies between. */
 void pi_team_merge(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
                    uint32_t n_threads)
 {
