@@ -404,7 +404,7 @@ static enum pi_code save_profile(struct maker *m, const char *model_path, struct
                            .n_tokens = PROFILE_TOKENS,
                            .n_samples = s->n_samples,
                            .lineage = m->lineage};
-    const struct pi_profile_samples_in samples = {m->residual, m->mask};
+    const struct pi_profile_samples_in samples = {m->residual, m->mask, NULL};
     const size_t n = (size_t)s->n_layer * s->n_ff;
     char *path = pi_path_artifact(model_path, "profile", err);
 

@@ -39,6 +39,7 @@ static enum pi_code read_sizes(struct pi_profile *p, struct pi_err *err)
     if (p->n_tokens > INT64_MAX || p->n_samples > p->n_tokens)
         PI_FAIL(err, PI_E_CORRUPT, "%s: %" PRIu64 " samples of %" PRIu64 " tokens", g->map.path,
                 p->n_samples, p->n_tokens);
+    p->has_input = p->n_samples > 0 && pi_gguf_find_tensor(g, "blk.0.sample.input") != NULL;
 out:
     return rc;
 }
@@ -57,6 +58,11 @@ static enum pi_code check_layer(const struct pi_profile *p, uint32_t layer, stru
     if (p->n_samples > 0) {
         PI_TRY(pi_artifact_tensor(g, layer, "sample.residual", true, p->n_embd, p->n_samples, &t,
                                   err));
+        PI_TRY(pi_artifact_want_type(g, t, PI_TYPE_BF16, err));
+    }
+    if (p->has_input) {
+        PI_TRY(
+            pi_artifact_tensor(g, layer, "sample.input", true, p->n_embd, p->n_samples, &t, err));
         PI_TRY(pi_artifact_want_type(g, t, PI_TYPE_BF16, err));
     }
 out:
@@ -204,32 +210,62 @@ out:
     return rc;
 }
 
+/* A layer's vectors of all samples as F32; name: that of a tensor that check_layer() has seen. */
+static enum pi_code unpack(const struct pi_profile *p, uint32_t layer, const char *name,
+                           float **out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    float *x = NULL;
+    const uint8_t *src = layer_data(p, layer, name, p->n_embd, p->n_samples);
+    size_t n = (size_t)p->n_samples * p->n_embd; /* elements of a tensor that is there: fits */
+
+    PI_ALLOC(x, n, err);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t h = (uint32_t)src[2 * i] | (uint32_t)src[2 * i + 1] << 8;
+
+        if ((h & BF16_EXPONENT) == BF16_EXPONENT)
+            PI_FAIL(err, PI_E_CORRUPT, "%s: layer %u, sample %zu: the %s is not finite",
+                    p->file.map.path, layer, i / p->n_embd, name + strlen("sample."));
+        h <<= 16; /* BF16 is the upper half of F32 */
+        memcpy(&x[i], &h, sizeof(h));
+    }
+    *out = x;
+    x = NULL;
+out:
+    free(x);
+    return rc;
+}
+
 enum pi_code pi_profile_samples(const struct pi_profile *p, uint32_t layer, float **residual_out,
                                 uint8_t **mask_out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     float *residual = NULL;
-    const uint8_t *src;
-    size_t n;
 
     PI_TRY(need_samples(p, layer, err));
-    src = layer_data(p, layer, "sample.residual", p->n_embd, p->n_samples);
-    n = (size_t)p->n_samples * p->n_embd; /* elements of a tensor that is there: fits */
-    PI_ALLOC(residual, n, err);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t h = (uint32_t)src[2 * i] | (uint32_t)src[2 * i + 1] << 8;
-
-        if ((h & BF16_EXPONENT) == BF16_EXPONENT)
-            PI_FAIL(err, PI_E_CORRUPT, "%s: layer %u, sample %zu: the residual is not finite",
-                    p->file.map.path, layer, i / p->n_embd);
-        h <<= 16; /* BF16 is the upper half of F32 */
-        memcpy(&residual[i], &h, sizeof(h));
-    }
+    PI_TRY(unpack(p, layer, "sample.residual", &residual, err));
     PI_TRY(pi_profile_masks(p, layer, mask_out, err));
     *residual_out = residual;
     residual = NULL;
 out:
     free(residual);
+    return rc;
+}
+
+enum pi_code pi_profile_inputs(const struct pi_profile *p, uint32_t layer, float **input_out,
+                               struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    PI_TRY(need_samples(p, layer, err));
+    if (!p->has_input)
+        PI_FAIL(
+            err, PI_E_MISMATCH,
+            "%s: its samples lack the layers' inputs, which this model's predictors are trained "
+            "on: profile it again",
+            p->file.map.path);
+    PI_TRY(unpack(p, layer, "sample.input", input_out, err));
+out:
     return rc;
 }
 
@@ -307,6 +343,9 @@ static enum pi_code add_tensors(struct pi_gguf_writer *w, const struct pi_profil
             continue;
         PI_TRY(
             pi_artifact_add(w, l, "sample.residual", PI_TYPE_BF16, p->n_embd, p->n_samples, err));
+        if (p->has_input)
+            PI_TRY(
+                pi_artifact_add(w, l, "sample.input", PI_TYPE_BF16, p->n_embd, p->n_samples, err));
         PI_TRY(pi_artifact_add(w, l, "sample.mask", PI_TYPE_I8, masks[l].n, 0, err));
     }
 out:
@@ -314,8 +353,8 @@ out:
 }
 
 static enum pi_code append_tensors(struct pi_gguf_writer *w, const struct pi_profile *p,
-                                   const uint16_t *residual, const struct packed *masks,
-                                   struct pi_err *err)
+                                   const struct pi_profile_samples_in *s,
+                                   const struct packed *masks, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     size_t n = (size_t)p->n_samples * p->n_embd, n_ff = p->n_ff;
@@ -327,7 +366,9 @@ static enum pi_code append_tensors(struct pi_gguf_writer *w, const struct pi_pro
         PI_TRY(pi_gguf_append(w, p->contribution + l * n_ff, n_ff * sizeof(*p->contribution), err));
         if (p->n_samples == 0)
             continue;
-        PI_TRY(pi_gguf_append(w, residual + l * n, n * sizeof(*residual), err));
+        PI_TRY(pi_gguf_append(w, s->residual + l * n, n * sizeof(*s->residual), err));
+        if (p->has_input)
+            PI_TRY(pi_gguf_append(w, s->input + l * n, n * sizeof(*s->input), err));
         PI_TRY(pi_gguf_append(w, masks[l].p, masks[l].n, err));
     }
 out:
@@ -351,7 +392,7 @@ enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
         PI_TRY(pack_mask(p, s->mask + l * per_layer, &masks[l], err));
     PI_TRY(add_tensors(w, p, masks, err));
     PI_TRY(pi_gguf_begin(w, err));
-    PI_TRY(append_tensors(w, p, s != NULL ? s->residual : NULL, masks, err));
+    PI_TRY(append_tensors(w, p, s, masks, err));
     rc = pi_gguf_commit(w, err);
     w = NULL;
 out:

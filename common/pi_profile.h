@@ -3,7 +3,8 @@
  *
  * Tensors of M.profile.gguf: blk.N.count (I64, n_ff), blk.N.contribution (F32, n_ff, mean |h| x |down row|
  * over all tokens), sample.position (I64, n_samples: index of the token in the profiled stream),
- * blk.N.sample.residual (BF16, n_embd x n_samples: the residual before the feed-forward norm) and
+ * blk.N.sample.residual (BF16, n_embd x n_samples: the residual with attention added), where attention and feed-forward are parallel
+ * blk.N.sample.input (the same shape: the layer's input, which the feed-forward norm reads there; elsewhere it reads the residual) and
  * blk.N.sample.mask (I8 bytes: zlib stream of n_samples x ceil(n_ff / 8) bytes, neuron i in bit i % 8 of byte i / 8).
  * Keys: pi.profile.tokens, pi.profile.n_samples, pi.profile.window, pi.profile.n_layer, .n_ff, .n_embd, .data (names of the files).
  */
@@ -13,6 +14,7 @@
 #include "common/pi_artifact.h"
 #include "common/pi_err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +26,7 @@ struct pi_profile {
     uint64_t *count;     /* (n_layer, n_ff) */
     float *contribution; /* (n_layer, n_ff) */
     uint64_t n_samples;  /* 0: counts only */
+    bool has_input;      /* samples hold the layer's input too */
     int64_t *position;   /* (n_samples), ascending */
     struct pi_lineage lineage;
     /* open while the profile lives, when it was loaded: samples are read from it */
@@ -39,6 +42,9 @@ void pi_profile_free(struct pi_profile *p); /* accepts a zeroed one */
  * (n_samples, ceil(n_ff / 8)); both the caller's to free(). */
 enum pi_code pi_profile_samples(const struct pi_profile *p, uint32_t layer, float **residual_out,
                                 uint8_t **mask_out, struct pi_err *err) PI_MUST_CHECK;
+/* The samples' layer inputs (n_samples, n_embd), the caller's to free(). PI_E_MISMATCH without has_input. */
+enum pi_code pi_profile_inputs(const struct pi_profile *p, uint32_t layer, float **input_out,
+                               struct pi_err *err) PI_MUST_CHECK;
 /* The masks alone. */
 enum pi_code pi_profile_masks(const struct pi_profile *p, uint32_t layer, uint8_t **mask_out,
                               struct pi_err *err) PI_MUST_CHECK;
@@ -47,11 +53,12 @@ enum pi_code pi_profile_masks(const struct pi_profile *p, uint32_t layer, uint8_
 enum pi_code pi_profile_order(const struct pi_profile *p, uint32_t layer, uint32_t *order_out,
                               struct pi_err *err) PI_MUST_CHECK;
 
-/* How pi-profile writes one; residual (n_layer, n_samples, n_embd) BF16 and mask (n_layer, n_samples, ceil(n_ff/8))
+/* How pi-profile writes one; residual and, with has_input, input (n_layer, n_samples, n_embd) BF16 and mask (n_layer, n_samples, ceil(n_ff/8))
  * are borrowed, as is everything in p. data_names: what was profiled, for people. */
 struct pi_profile_samples_in {
     const uint16_t *residual;
     const uint8_t *mask;
+    const uint16_t *input; /* NULL without has_input */
 };
 enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
                              const struct pi_profile_samples_in *s, uint32_t window,

@@ -30,6 +30,7 @@ out:
     return rc;
 }
 
+/* PowerInfer's predictors read what stands before the feed-forward norm; where blocks are parallel that is the layer's input. */
 static void set_rule(const struct pi_shape *s, struct pi_predictor_layer *l, bool relu,
                      float threshold)
 {
@@ -407,7 +408,7 @@ static enum pi_code save_profile(const struct pi_shape *s, const struct pi_linea
     enum pi_code rc = PI_OK;
     struct pi_profile p = {
         .n_layer = s->n_layer, .n_ff = s->n_ff, .n_embd = s->n_embd, .lineage = *lineage};
-    const struct pi_profile_samples_in none = {NULL, NULL};
+    const struct pi_profile_samples_in none = {NULL, NULL, NULL};
     const size_t n = (size_t)s->n_layer * s->n_ff;
     double most = 0.0;
 

@@ -19,9 +19,10 @@
 
 /* ---- the profile's arrays ---- */
 
-uint64_t pi_collect_sample_bytes(uint32_t n_layer, uint32_t n_embd, uint32_t n_ff)
+uint64_t pi_collect_sample_bytes(const struct pi_shape *s)
 {
-    return (uint64_t)n_layer * (2 * (uint64_t)n_embd + ((uint64_t)n_ff + 7) / 8);
+    return (uint64_t)s->n_layer *
+           ((s->parallel ? 4 : 2) * (uint64_t)s->n_embd + ((uint64_t)s->n_ff + 7) / 8);
 }
 
 enum pi_code pi_collected_alloc(struct pi_collected *c, uint32_t n_layer, uint32_t n_ff,
@@ -43,6 +44,8 @@ enum pi_code pi_collected_alloc(struct pi_collected *c, uint32_t n_layer, uint32
     PI_ALLOC(c->p.contribution, n_neurons, err);
     PI_ALLOC(c->p.position, n_samples, err);
     PI_ALLOC(c->residual, n_residual, err);
+    if (c->p.has_input)
+        PI_ALLOC(c->input, n_residual, err);
     PI_ALLOC(c->mask, n_mask, err);
 out:
     return rc;
@@ -52,6 +55,7 @@ void pi_collected_free(struct pi_collected *c)
 {
     pi_profile_free(&c->p);
     free(c->residual);
+    free(c->input);
     free(c->mask);
     memset(c, 0, sizeof(*c));
 }
@@ -130,8 +134,9 @@ static void mask_neurons(void *ctx, size_t begin, size_t end)
     }
 }
 
-static enum pi_code keep_residuals(const struct collector *k, uint32_t layer, uint32_t n_tok,
-                                   const float *residual, struct pi_err *err)
+/* x (n_tok, n_embd) of the sampled tokens to a layer's part of to. */
+static enum pi_code keep_vectors(const struct collector *k, uint32_t layer, uint32_t n_tok,
+                                 const float *x, uint16_t *to, struct pi_err *err)
 {
     const struct pi_profile *p = &k->c->p;
     const size_t d = p->n_embd;
@@ -139,8 +144,8 @@ static enum pi_code keep_residuals(const struct collector *k, uint32_t layer, ui
 
     samples_within(k, n_tok, &first, &last);
     for (uint64_t j = first; j < last; j++) {
-        const float *r = residual + ((uint64_t)p->position[j] - k->fed) * d;
-        uint16_t *out = k->c->residual + (layer * p->n_samples + j) * d;
+        const float *r = x + ((uint64_t)p->position[j] - k->fed) * d;
+        uint16_t *out = to + (layer * p->n_samples + j) * d;
 
         for (size_t i = 0; i < d; i++) {
             out[i] = pi_f32_to_bf16(r[i]);
@@ -159,13 +164,17 @@ static enum pi_code observe(void *ctx, uint32_t layer, uint32_t n_tok, const flo
                             const float *prod, struct pi_err *err)
 {
     struct collector *k = ctx;
-    struct seen s = {k, layer, n_tok, h, prod};
+    /* what is zero behind an activated up fires as little as what is zero behind the gate */
+    struct seen s = {k, layer, n_tok, k->m->shape.act_up ? prod : h, prod};
+    enum pi_code rc;
 
-    (void)input;
     (void)normed;
     pi_pool_for(k->pool, k->c->p.n_ff, NEURON_CHUNK, count_neurons, &s);
     pi_pool_for(k->pool, k->c->p.n_ff, NEURON_CHUNK, mask_neurons, &s);
-    return keep_residuals(k, layer, n_tok, residual, err);
+    rc = keep_vectors(k, layer, n_tok, residual, k->c->residual, err);
+    if (rc == PI_OK && k->c->input != NULL)
+        rc = keep_vectors(k, layer, n_tok, input, k->c->input, err);
+    return rc;
 }
 
 /* ---- the run ---- */
@@ -309,6 +318,7 @@ enum pi_code pi_collect(struct pi_model *m, const struct pi_windows *w, struct p
 
     PI_TRY(check_activation(m, err));
     PI_TRY(count_tokens(w, &n, err));
+    c.p.has_input = sh->parallel;
     PI_TRY(pi_collected_alloc(&c, sh->n_layer, sh->n_ff, sh->n_embd,
                               o->n_samples < n ? o->n_samples : n, err));
     PI_ALLOC(k.sum, (size_t)sh->n_layer * sh->n_ff, err);

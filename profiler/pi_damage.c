@@ -27,10 +27,13 @@ float pi_block_neuron(const struct pi_block *b, const struct pi_cpu *cpu, uint32
                       const float *x, uint32_t d)
 {
     const size_t at = (size_t)i * d;
-    float h = cpu->dot_f32(b->gate + at, x, d);
+    float h = cpu->dot_f32(b->gate + at, x, d), up;
 
     h = pi_activate(b->shape, h + (b->gate_bias != NULL ? b->gate_bias[i] : 0.0f));
-    return b->up != NULL ? h * cpu->dot_f32(b->up + at, x, d) : h;
+    if (b->up == NULL)
+        return h;
+    up = cpu->dot_f32(b->up + at, x, d) + (b->up_bias != NULL ? b->up_bias[i] : 0.0f);
+    return h * (b->shape->act_up ? pi_activate(b->shape, up) : up);
 }
 
 struct make_job {

@@ -24,6 +24,7 @@ struct pi_block {
     const float *gate;      /* (n_ff, d) what the activation is applied to: fc1 where not gated */
     const float *gate_bias; /* (n_ff) or NULL */
     const float *up;        /* (n_ff, d), NULL where not gated */
+    const float *up_bias;   /* (n_ff) or NULL */
     const float *down_t;    /* (n_ff, d) */
     const float *down_bias; /* (d) or NULL */
 };

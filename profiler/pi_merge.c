@@ -18,6 +18,7 @@ enum pi_code pi_merge_load(const char *path, struct pi_collected *out, struct pi
     size_t n, n_mask;
 
     PI_TRY(pi_profile_load(path, &p, err));
+    c.p.has_input = p.has_input;
     PI_TRY(pi_collected_alloc(&c, p.n_layer, p.n_ff, p.n_embd, p.n_samples, err));
     c.p.n_tokens = p.n_tokens;
     c.p.lineage = p.lineage;
@@ -31,6 +32,12 @@ enum pi_code pi_merge_load(const char *path, struct pi_collected *out, struct pi
         for (size_t i = 0; i < n; i++) /* exact: the values were BF16 */
             c.residual[l * n + i] = pi_f32_to_bf16(residual[i]);
         memcpy(c.mask + l * n_mask, mask, n_mask);
+        free(residual);
+        residual = NULL;
+        if (p.has_input)
+            PI_TRY(pi_profile_inputs(&p, l, &residual, err));
+        for (size_t i = 0; p.has_input && i < n; i++)
+            c.input[l * n + i] = pi_f32_to_bf16(residual[i]);
         free(residual);
         free(mask);
         residual = NULL;
@@ -50,6 +57,7 @@ static enum pi_code check_same(const struct pi_collected *a, const struct pi_col
                                struct pi_err *err)
 {
     if (a->p.n_layer == b->p.n_layer && a->p.n_ff == b->p.n_ff && a->p.n_embd == b->p.n_embd &&
+        (a->p.has_input == b->p.has_input || a->p.n_samples == 0 || b->p.n_samples == 0) &&
         strcmp(a->p.lineage.hex, b->p.lineage.hex) == 0)
         return PI_OK;
     return pi_err_set(err, PI_E_MISMATCH,
@@ -87,6 +95,9 @@ static void copy_samples(const struct pick *k, struct pi_collected *to, uint64_t
         for (size_t l = 0; l < f->n_layer; l++) {
             memcpy(to->residual + (l * t->n_samples + at + j) * d,
                    k->from->residual + (l * f->n_samples + i) * d, d * sizeof(*to->residual));
+            if (k->from->input != NULL && to->input != NULL)
+                memcpy(to->input + (l * t->n_samples + at + j) * d,
+                       k->from->input + (l * f->n_samples + i) * d, d * sizeof(*to->input));
             memcpy(to->mask + (l * t->n_samples + at + j) * mask_bytes,
                    k->from->mask + (l * f->n_samples + i) * mask_bytes, mask_bytes);
         }
@@ -134,6 +145,7 @@ enum pi_code pi_merge(struct pi_collected *a, const struct pi_collected *b, uint
     }
     PI_TRY(make_pick(&from_a, seed, err));
     PI_TRY(make_pick(&from_b, ~seed, err));
+    c.p.has_input = a->p.has_input || b->p.has_input;
     PI_TRY(pi_collected_alloc(&c, a->p.n_layer, a->p.n_ff, a->p.n_embd, from_a.n + from_b.n, err));
     add_counts(&a->p, &b->p, &c.p);
     copy_samples(&from_a, &c, 0);

@@ -160,7 +160,7 @@ enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_o
 static uint64_t bounded_samples(const struct pi_profile_options *o, const struct pi_shape *sh,
                                 uint64_t n_tokens)
 {
-    const uint64_t each = pi_collect_sample_bytes(sh->n_layer, sh->n_embd, sh->n_ff);
+    const uint64_t each = pi_collect_sample_bytes(sh);
     const uint64_t wanted = o->n_samples < n_tokens ? o->n_samples : n_tokens;
     const uint64_t fit = o->max_sample_bytes / each;
 
@@ -354,7 +354,7 @@ static enum pi_code save(const struct pi_profile_options *o, const struct pi_col
                          uint32_t window, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const struct pi_profile_samples_in s = {c->residual, c->mask};
+    const struct pi_profile_samples_in s = {c->residual, c->mask, c->input};
     char *path = output_path(o, err);
     char *names = names_of(o, err);
 

@@ -409,8 +409,9 @@ static enum pi_code load_block(const struct pi_model *m, uint32_t layer, struct 
     PI_TRY(to_f32(has_t ? &lw->down_t : &lw->down, !has_t, &w->down_t, err));
     *out = (struct pi_block){.shape = &m->shape,
                              .gate = w->gate,
-                             .gate_bias = m->shape.gated ? NULL : lw->up_b,
+                             .gate_bias = m->shape.gated ? lw->gate_b : lw->up_b,
                              .up = w->up,
+                             .up_bias = m->shape.gated ? lw->up_b : NULL,
                              .down_t = w->down_t,
                              .down_bias = lw->down_b};
 out:

@@ -134,7 +134,7 @@ enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model 
     enum pi_code rc = PI_OK;
     struct norm_job j = {.sh = &m->shape, .w = &m->layers[layer]};
     struct pi_trainset s = {0};
-    float *x = NULL;
+    float *x = NULL, *input = NULL;
     uint8_t *mask = NULL;
 
     PI_TRY(pi_cpu_select(&j.cpu, err));
@@ -144,9 +144,17 @@ enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model 
     PI_TRY(pi_profile_samples(p, layer, &x, &mask, err));
     PI_TRY(pi_trainset_make(x, mask, p->position, (uint32_t)p->n_samples, p->n_embd, p->n_ff, &s,
                             err));
-    PI_TRY(pi_trainset_keep_residuals(&s, err));
+    if (!m->shape.post_norm)
+        PI_TRY(pi_trainset_keep_residuals(&s, err));
+    if (m->shape.parallel) {
+        PI_TRY(pi_profile_inputs(p, layer, &input, err));
+        free(s.x);
+        s.x = input;
+    }
     j.x = s.x;
     pi_pool_for(pool, s.n, 64, norm_rows, &j);
+    if (m->shape.post_norm) /* sums go on from what was normed */
+        PI_TRY(pi_trainset_keep_residuals(&s, err));
     if (look_ahead && layer > 0)
         PI_TRY(look_back(p, layer, &s, err));
     *out = s;

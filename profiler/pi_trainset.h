@@ -34,8 +34,9 @@ struct pi_trainset {
     uint8_t *mask;                 /* (n, mask_bytes), neuron i in bit i % 8 of byte i / 8; owned */
     uint32_t *part[PI_PART_COUNT]; /* indices of samples, ascending; owned */
     uint32_t n_part[PI_PART_COUNT];
-    uint32_t *block;        /* (n) number of the sample's block; owned */
-    float *residual;        /* (n_part[PI_PART_CALIBRATE], d) before the norm; owned, or NULL */
+    uint32_t *block; /* (n) number of the sample's block; owned */
+    float *
+        residual; /* (n_part[PI_PART_CALIBRATE], d) what the block's output is added to; owned, or NULL */
     uint32_t *residual_row; /* (n) row of residual for samples of that part; owned */
     struct pi_gpu_fit
         *gpu; /* has x and block_x too, and does what products there are; borrowed, or NULL */
@@ -49,8 +50,8 @@ enum pi_code pi_trainset_make(float *x, uint8_t *mask, const int64_t *position, 
 /* Copies x of the calibration part to residual: to be called while x holds residuals. */
 enum pi_code pi_trainset_keep_residuals(struct pi_trainset *s, struct pi_err *err) PI_MUST_CHECK;
 
-/* A layer of a profile: residuals become what the feed-forward block sees (the layer's norm, weights and bias);
- * those of the calibration part are kept as well. look_ahead, layer > 0: the predictor sees the residual of the layer before as it stands there before
+/* A layer of a profile: residuals (of parallel blocks: layer inputs) become what the feed-forward block sees (the layer's norm, weights and bias);
+ * what the block's output is added to is kept of the calibration part. look_ahead, layer > 0: the predictor sees the residual of the layer before as it stands there before
  * that layer's feed-forward norm, after its attention. */
 enum pi_code pi_trainset_load(const struct pi_profile *p, const struct pi_model *m, uint32_t layer,
                               bool look_ahead, struct pi_pool *pool, struct pi_trainset *out,

@@ -71,7 +71,7 @@ static struct pi_profile make_profile(void)
     return p;
 }
 
-static const struct pi_profile_samples_in samples = {residuals, masks};
+static const struct pi_profile_samples_in samples = {residuals, masks, NULL};
 
 static void test_profile(const char *path)
 {

@@ -197,7 +197,7 @@ static void test_merge(struct pi_model *m)
 
     collect(m, 2, 100, &a);
     collect(m, 2, 60, &b);
-    s = (struct pi_profile_samples_in){a.residual, a.mask};
+    s = (struct pi_profile_samples_in){a.residual, a.mask, a.input};
     PASSES(pi_profile_save(path, &a.p, &s, WINDOW, "a test", &e), e);
     PASSES(pi_merge_load(path, &c, &e), e);
     EQ(memcmp(a.residual, c.residual, sizeof(*a.residual) * 100 * tiny.n_embd * tiny.n_layer), 0);
@@ -222,6 +222,71 @@ static void test_merge(struct pi_model *m)
     pi_collected_free(&a);
     pi_collected_free(&b);
     pi_collected_free(&c);
+}
+
+/* Parallel blocks: the samples hold the layer's input as well; merged profiles keep it, and it is what trains predictors. */
+static void test_inputs(void)
+{
+    struct tiny t = tiny;
+    struct pi_collected a = {0}, b = {0};
+    struct pi_profile p = {0};
+    struct pi_model m = {0};
+    const char *model = tiny_path("falcon.gguf"), *path = tiny_path("f.profile.gguf");
+    float *embd, *input = NULL;
+    uint64_t wrong = 0;
+
+    t.arch = PI_ARCH_FALCON;
+    tiny_write(&t, model);
+    PASSES(pi_model_open(model, &(struct pi_model_options){0}, &m, &e), e);
+    collect(&m, 2, 50, &a);
+    OK(a.p.has_input && a.input != NULL);
+    PASSES(pi_profile_save(path, &a.p, &(struct pi_profile_samples_in){a.residual, a.mask, a.input},
+                           WINDOW, "a test", &e),
+           e);
+    PASSES(pi_merge_load(path, &b, &e), e);
+    EQ(memcmp(a.input, b.input, sizeof(*a.input) * 50 * t.n_embd * t.n_layer), 0);
+    PASSES(pi_merge(&b, &a, 40, 3, &e), e);
+    OK(b.p.has_input && b.p.n_samples == 40);
+    PASSES(pi_profile_load(path, &p, &e), e);
+    PASSES(pi_profile_inputs(&p, 0, &input, &e), e);
+    embd = tiny_tensor(&t, "token_embd.weight", t.n_vocab, t.n_embd);
+    for (uint64_t j = 0; j < 50; j++) /* the first layer's input is the token's embedding */
+        for (uint32_t i = 0; i < t.n_embd; i++) {
+            const float x = embd[(size_t)ids[a.p.position[j]] * t.n_embd + i];
+
+            wrong += input[j * t.n_embd + i] != pi_bf16_to_f32(pi_f32_to_bf16(x));
+        }
+    EQ(wrong, 0);
+    OK(memcmp(a.input, a.residual, sizeof(*a.input) * 50 * t.n_embd) != 0);
+    free(embd);
+    free(input);
+    pi_profile_free(&p);
+    pi_collected_free(&a);
+    pi_collected_free(&b);
+    pi_model_close(&m);
+}
+
+/* Where up is activated too, what it silences is not active. */
+static void test_activated_up(void)
+{
+    struct tiny t = tiny;
+    const char *paths[2] = {tiny_path("bamboo.gguf"), tiny_path("llama.gguf")};
+    uint64_t n[2] = {0};
+
+    for (int i = 0; i < 2; i++) {
+        struct pi_collected c = {0};
+        struct pi_model m = {0};
+
+        t.arch = i == 0 ? PI_ARCH_BAMBOO : PI_ARCH_LLAMA;
+        tiny_write(&t, paths[i]);
+        PASSES(pi_model_open(paths[i], &(struct pi_model_options){0}, &m, &e), e);
+        collect(&m, 2, 50, &c);
+        for (uint32_t k = 0; k < t.n_ff; k++) /* the same inputs in the first layer */
+            n[i] += c.p.count[k];
+        pi_collected_free(&c);
+        pi_model_close(&m);
+    }
+    OK(n[0] > n[1] / 4 && n[0] < n[1] * 3 / 4);
 }
 
 static void test_census(void)
@@ -339,6 +404,8 @@ int main(void)
     test_sampling(&m, &all);
     test_choose();
     test_merge(&m);
+    test_inputs();
+    test_activated_up();
     test_census();
     test_refusals(path);
     if (pi_gpu_count() > 0) {

@@ -54,7 +54,7 @@ static void make_profiles(struct world *w, const char *a, const char *b)
     static uint16_t residual[N_LAYER * SAMPLES * 32];
     struct pi_profile p = {
         .n_layer = N_LAYER, .n_ff = N_FF, .n_embd = 32, .n_tokens = 1000, .count = count};
-    struct pi_profile_samples_in in = {residual, mask};
+    struct pi_profile_samples_in in = {residual, mask, NULL};
 
     p.contribution = contribution;
     p.lineage = w->lineage;

@@ -173,7 +173,7 @@ static enum pi_code save_profile(const char *path)
                                  .n_samples = N,
                                  .position = position,
                                  .lineage = lineage};
-    const struct pi_profile_samples_in s = {residual, mask};
+    const struct pi_profile_samples_in s = {residual, mask, NULL};
 
     for (int i = 0; i < L * FF; i++)
         count[i] = (uint64_t)i % 10;
