@@ -6,6 +6,7 @@ libpi_common_a_SOURCES = \
 	common/pi_artifact.c common/pi_artifact.h \
 	common/pi_artifact_get.c common/pi_artifact_int.h \
 	common/pi_bandwidth.c common/pi_bandwidth.h \
+	common/pi_cgroup.c common/pi_cgroup.h \
 	common/pi_cores.c common/pi_cores.h \
 	common/pi_dataset.c common/pi_dataset.h \
 	common/pi_err.c common/pi_err.h \

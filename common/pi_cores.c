@@ -4,6 +4,7 @@
 #include "common/pi_cores.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_cgroup.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -15,19 +16,6 @@
 #define LIST_BYTES 4096 /* a list of CPUs */
 #define SET_WORDS  (PI_MAX_CPUS / CPU_SETSIZE)
 
-/* The first line of a file, without its newline; false when there is none. */
-static bool read_line(const char *path, char *line, size_t size)
-{
-    FILE *f = fopen(path, "re");
-    bool ok = f != NULL && fgets(line, (int)size, f) != NULL;
-
-    if (f != NULL)
-        (void)fclose(f);
-    if (ok)
-        line[strcspn(line, "\n")] = '\0';
-    return ok;
-}
-
 static uint32_t whole_cpus(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0 || quota / period >= UINT32_MAX)
@@ -36,76 +24,31 @@ static uint32_t whole_cpus(long long quota, long long period)
 }
 
 /* The limit set in one cgroup folder. */
-static uint32_t folder_limit(const char *dir, bool v2)
+static void least_cpus(void *ctx, const char *dir, bool v2)
 {
-    char path[PATH_MAX + 32], line[64];
+    uint32_t *least = ctx, cpus;
+    char line[64];
     long long quota = 0, period = 0;
 
     if (v2) {
-        (void)snprintf(path, sizeof(path), "%s/cpu.max", dir);
-        if (!read_line(path, line, sizeof(line)) || sscanf(line, "%lld %lld", &quota, &period) != 2)
-            return UINT32_MAX;
-        return whole_cpus(quota, period);
+        if (!pi_cgroup_line(dir, "cpu.max", line, sizeof(line)) ||
+            sscanf(line, "%lld %lld", &quota, &period) != 2)
+            return;
+    } else if (!pi_cgroup_line(dir, "cpu.cfs_quota_us", line, sizeof(line)) ||
+               sscanf(line, "%lld", &quota) != 1 ||
+               !pi_cgroup_line(dir, "cpu.cfs_period_us", line, sizeof(line)) ||
+               sscanf(line, "%lld", &period) != 1) {
+        return;
     }
-    (void)snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", dir);
-    if (!read_line(path, line, sizeof(line)) || sscanf(line, "%lld", &quota) != 1)
-        return UINT32_MAX;
-    (void)snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", dir);
-    if (!read_line(path, line, sizeof(line)) || sscanf(line, "%lld", &period) != 1)
-        return UINT32_MAX;
-    return whole_cpus(quota, period);
+    cpus = whole_cpus(quota, period);
+    *least = cpus < *least ? cpus : *least;
 }
 
-/* The least limit of a group and all above it. Inside a container the group's path may not exist below the mount: the walk ends at the mount,
- * which is the container's own group. */
-static uint32_t walk_up(const char *mount, char *group, bool v2)
-{
-    uint32_t least = UINT32_MAX;
-    char dir[PATH_MAX];
-
-    for (;;) {
-        uint32_t limit;
-        char *slash;
-
-        (void)snprintf(dir, sizeof(dir), "%s%s", mount, group);
-        limit = folder_limit(dir, v2);
-        least = limit < least ? limit : least;
-        slash = strrchr(group, '/');
-        if (slash == NULL)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* A line of /proc/self/cgroup is "id:controllers:/path"; "0::/path" is the unified hierarchy. */
 uint32_t pi_cores_cgroup_limit(const char *root)
 {
-    char path[PATH_MAX], line[PATH_MAX], mount[PATH_MAX];
     uint32_t least = UINT32_MAX;
-    FILE *f;
 
-    (void)snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    f = fopen(path, "re");
-    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
-        char *list = strchr(line, ':'), *group = list != NULL ? strchr(list + 1, ':') : NULL;
-        uint32_t limit;
-        bool v2;
-
-        if (group == NULL)
-            continue;
-        *group++ = '\0';
-        list++;
-        group[strcspn(group, "\n")] = '\0';
-        v2 = *list == '\0';
-        if (!v2 && strcmp(list, "cpu") != 0 && strstr(list, "cpu,") != list &&
-            strstr(list, ",cpu") == NULL)
-            continue;
-        (void)snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup%s", root, v2 ? "" : "/cpu");
-        limit = walk_up(mount, group, v2);
-        least = limit < least ? limit : least;
-    }
-    if (f != NULL)
-        (void)fclose(f);
+    pi_cgroup_each(root, "cpu", least_cpus, &least);
     return least;
 }
 
@@ -133,9 +76,8 @@ static void siblings(const char *root, int cpu, cpu_set_t *set)
 
     CPU_ZERO_S(PI_CPU_SET_BYTES, set);
     CPU_SET_S((size_t)cpu, PI_CPU_SET_BYTES, set);
-    (void)snprintf(path, sizeof(path),
-                   "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", root, cpu);
-    if (read_line(path, line, sizeof(line)))
+    (void)snprintf(path, sizeof(path), "%s/sys/devices/system/cpu/cpu%d/topology", root, cpu);
+    if (pi_cgroup_line(path, "thread_siblings_list", line, sizeof(line)))
         add_list(line, set);
 }
 
@@ -152,8 +94,8 @@ void pi_cores_node_cpus(const char *root, uint32_t node, cpu_set_t *set)
 {
     char path[PATH_MAX], line[LIST_BYTES];
 
-    (void)snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%u/cpulist", root, node);
-    if (read_line(path, line, sizeof(line)))
+    (void)snprintf(path, sizeof(path), "%s/sys/devices/system/node/node%u", root, node);
+    if (pi_cgroup_line(path, "cpulist", line, sizeof(line)))
         add_list(line, set);
 }
 

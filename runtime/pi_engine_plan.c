@@ -4,11 +4,11 @@
 #include "runtime/pi_engine_int.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_cgroup.h"
 #include "common/pi_size.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* One array to come: everything is summed up and compared with the machine's memory before the first is allocated. */
 struct need {
@@ -41,13 +41,13 @@ static enum pi_code plan_add(struct plan *p, void *slot, uint64_t n, uint64_t m,
 
 static enum pi_code check_memory(uint64_t scratch, uint64_t kv, struct pi_err *err)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX, sum;
+    const uint64_t have = pi_memory_limit("");
+    uint64_t sum;
 
     if (!pi_size_add(scratch, kv, &sum) || sum > have)
         return pi_err_set(
             err, PI_E_NOMEM,
-            "the KV cache needs %llu MiB and buffers %llu MiB, the machine has %llu MiB: use a smaller context (-c)",
+            "the KV cache needs %llu MiB and buffers %llu MiB, this process may use %llu MiB: use a smaller context (-c)",
             (unsigned long long)(kv >> 20), (unsigned long long)(scratch >> 20),
             (unsigned long long)(have >> 20));
     return PI_OK;

@@ -1,6 +1,7 @@
 /* The thread pool: every chunk once, barriers, sleeping and waking, counting cores. */
 #include "config.h"
 
+#include "common/pi_cgroup.h"
 #include "common/pi_cores.h"
 #include "common/pi_pool.h"
 #include "tests/tap.h"
@@ -166,6 +167,20 @@ static void test_cgroups(void)
     EQ(pi_cores_cgroup_limit(root), UINT32_MAX);
     put(root, "/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "400000\n");
     EQ(pi_cores_cgroup_limit(root), 4);
+
+    EQ(pi_memory_limit(root), UINT64_MAX);
+    put(root, "/proc/meminfo", "MemTotal:        8192 kB\nMemFree:  1 kB\n");
+    EQ(pi_memory_limit(root), 8 << 20);
+    put(root, "/proc/self/cgroup", "0::/a/b\n3:hugetlb,memory:/m\n");
+    put(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
+    put(root, "/sys/fs/cgroup/a/memory.max", "6291456\n");
+    put(root, "/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
+    EQ(pi_memory_limit(root), 6 << 20);
+    put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "5242880\n");
+    EQ(pi_memory_limit(root), 5 << 20);
+    put(root, "/sys/fs/cgroup/a/memory.max", "-4096\n"); /* no limit that a kernel writes */
+    put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "99999999999999999999999\n");
+    EQ(pi_memory_limit(root), 8 << 20);
 
     EQ(pi_cores_physical(root), pi_cores_logical()); /* no topology: each is its own core */
     if (pi_cores_logical() >= 2) {
