@@ -3,8 +3,10 @@
 #include "runtime/pi_load_int.h"
 
 #include "common/pi_profile.h"
+#include "common/pi_progress.h"
 #include "runtime/pi_bench.h"
 #include "runtime/pi_blas.h"
+#include "runtime/pi_resident.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,6 +215,43 @@ static void describe(const struct pi_run_options *o, const struct pi_run_log *lo
                       (unsigned)place.n_nodes, place.n_nodes == 1 ? "" : "s");
 }
 
+static void lock_file(const struct pi_run_log *log, const struct pi_gguf *g)
+{
+    const uint64_t limit = pi_resident_lock_limit();
+    const int e = pi_resident_lock(g);
+
+    if (e != 0 && limit != UINT64_MAX)
+        pi_run_notice(
+            log,
+            "--mlock: cannot lock %.1f MiB of %s in memory: %s; the limit is %.1f MiB (ulimit -l)",
+            (double)g->map.size / 1048576.0, g->map.path, strerror(e), (double)limit / 1048576.0);
+    else if (e != 0)
+        pi_run_notice(log, "--mlock: cannot lock %.1f MiB of %s in memory: %s",
+                      (double)g->map.size / 1048576.0, g->map.path, strerror(e));
+}
+
+/* Weights that the CPU reads come into memory now, not in the first steps. */
+static enum pi_code make_resident(const struct pi_run_options *o, const struct pi_run_log *log,
+                                  struct pi_loaded *l, const struct pi_predictor *pred,
+                                  struct pi_err *err)
+{
+    const bool progress = pi_progress_wanted(log->common.quiet);
+    enum pi_code rc = PI_OK;
+
+    if (l->gpu < 0) {
+        PI_TRY(pi_resident_touch(&l->model.file, l->pool, progress, err));
+        if (pred != NULL)
+            PI_TRY(pi_resident_touch(&pred->file, l->pool, progress, err));
+    }
+    if (o->mlock) {
+        lock_file(log, &l->model.file);
+        if (pred != NULL)
+            lock_file(log, &pred->file);
+    }
+out:
+    return rc;
+}
+
 /* Does the CPU compute nothing? */
 static bool all_on_gpu(const struct pi_loaded *l)
 {
@@ -259,6 +298,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
     eo.act = l->act = choose_act(o, l);
     PI_TRY(transpose(log, o, l, err));
     PI_TRY(make_pool(o, log, l, err));
+    PI_TRY(make_resident(o, log, l, pred, err));
     PI_TRY(pi_engine_create(&l->model, pred, l->two_units || l->gpu >= 0 ? &l->place : NULL,
                             l->pool, &eo, &l->engine, err));
     if (o->verify) {

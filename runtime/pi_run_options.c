@@ -124,6 +124,10 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_FLAG,
          .dest = &o->no_pin,
          .help = "do not give each thread a core of its own"},
+        {.name = "mlock",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->mlock,
+         .help = "lock the weights in memory, so that they are never swapped or dropped"},
     };
 
     ADD(t, rows);

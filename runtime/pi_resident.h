@@ -1,0 +1,22 @@
+/*
+ * pi_resident.h - a model's weights in memory before the first step: touched by the threads that will read them, and locked.
+ */
+#ifndef PI_RESIDENT_H
+#define PI_RESIDENT_H
+
+#include "common/pi_gguf.h"
+#include "common/pi_pool.h"
+
+/* Maps the tensors' pages, reading from disk what is not in the page cache yet, each thread its own span of every tensor's rows: on machines of several memory nodes pages that
+ * come from disk now lie on the node of the thread that reads them in decode steps. A file larger than three quarters of the memory is left alone.
+ * progress: draw it. PI_E_INTERRUPTED. */
+enum pi_code pi_resident_touch(const struct pi_gguf *g, struct pi_pool *pool, bool progress,
+                               struct pi_err *err) PI_MUST_CHECK;
+
+/* Locks a file's map in memory. 0, or the errno of why not. */
+int pi_resident_lock(const struct pi_gguf *g);
+
+/* Bytes that this process may lock; UINT64_MAX: all. */
+uint64_t pi_resident_lock_limit(void);
+
+#endif
