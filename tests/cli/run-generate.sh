@@ -49,6 +49,24 @@ cmp -s "$tmp/a" "$tmp/c" && cmp -s "$tmp/a" "$tmp/d"
 check $? 'the same bytes from a file and from standard input'
 ! cmp -s "$tmp/a" "$tmp/e"
 check $? 'another seed, another text'
+run n1 pi-run -m "$m" -p "$once" -n 40 -s 7 --no-pin --numa off --no-check
+run n2 pi-run -m "$m" -p "$once" -n 40 -s 7 --numa isolate --mlock
+cmp -s "$tmp/a" "$tmp/n1" && cmp -s "$tmp/a" "$tmp/n2"
+check $? 'the same bytes wherever threads run and weights lie'
+(
+    ulimit -l 4
+    exec setpriv --bounding-set=-ipc_lock pi-run -m "$m" -p "$once" -n 40 -s 7 --mlock >"$tmp/n3" 2>"$tmp/err" </dev/null
+)
+if [ $? = 0 ] && cmp -s "$tmp/a" "$tmp/n3" && ! grep -q mlock "$tmp/err"; then
+    n=$((n + 1))
+    echo "ok $n - memory that may not be locked # SKIP it may"
+elif grep -q setpriv "$tmp/err"; then
+    n=$((n + 1))
+    echo "ok $n - memory that may not be locked # SKIP no setpriv here"
+else
+    cmp -s "$tmp/a" "$tmp/n3" && [ "$(grep -c -e '--mlock: cannot lock .* the limit is 0.0 MiB' "$tmp/err")" = 1 ]
+    check $? 'memory that may not be locked: one notice, the same bytes'
+fi
 iconv -f UTF-8 -t UTF-8 "$tmp/a" >/dev/null 2>&1
 check $? 'valid UTF-8'
 run d1 pi-run -m "$m" -p "$once" -n 40 -s 7 -t 1 --mode dense

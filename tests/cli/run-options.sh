@@ -20,6 +20,7 @@ fails 2 'seed 1x' 'a seed that is no number' pi-run -m "$m" -s 1x -p x
 fails 2 '--mode fast.*dense\|exact\|predicted' 'unknown mode' pi-run -m "$m" --mode fast -p x
 fails 2 '--kv q4' 'unknown KV type' pi-run -m "$m" --kv q4 -p x
 fails 2 '--act q4' 'unknown form of activations' pi-run -m "$m" --act q4 -p x
+fails 2 '--numa all.*off\|distribute\|isolate' 'unknown way with memory nodes' pi-run -m "$m" --numa all -p x
 fails 2 '--device tpu.*cpu\+cpu' 'unknown device' pi-run -m "$m" --device tpu -p x
 fails 2 '--device gpu:x' 'GPU that is no number' pi-run -m "$m" --device gpu:x -p x
 fails 2 'only one of -p, -f' 'two prompts' pi-run -m "$m" -p x -f /dev/null
