@@ -98,17 +98,19 @@ static uint32_t cut_pieces(struct pi_gpu_prompt *p, const struct far *f)
 /* The input to the device, in the forms that these matrices' products take. */
 static enum pi_code send_input(struct pi_gpu_prompt *p, const struct far *f, struct pi_err *err)
 {
-    const struct pi_k_norm none = {0};
+    struct pi_k_norm none = {0};
     bool half = false;
     enum pi_code rc;
 
     PI_TRY(pi_gpu_copy_async(f->x32, f->in->x, (size_t)f->in->n_tok * f->in->n_cols * sizeof(float),
                              p->stream, err));
-    for (uint32_t m = 0; m < f->n_outs; m++)
+    for (uint32_t m = 0; m < f->n_outs; m++) {
         half = half || pi_gp_half(p, f->outs[m].w->type);
-    if (half)
-        pi_kp_norm(&none, f->x32, NULL, NULL, p->d.x16, p->d.x_scale, f->in->n_tok, f->in->n_cols,
-                   p->stream);
+        none.q8 = none.q8 || pi_ops_takes_q8(p->s, f->outs[m].w);
+    }
+    if (half || none.q8)
+        pi_kp_norm(&none, f->x32, NULL, none.q8 ? f->x32 : NULL, half ? p->d.x16 : NULL,
+                   p->d.x_scale, f->in->n_tok, f->in->n_cols, p->stream);
     PI_TRY(pi_gpu_launched(err));
 out:
     return rc;
