@@ -100,6 +100,18 @@ enum pi_code pi_map_memory(const void *data, size_t size, const char *name, stru
     return PI_OK;
 }
 
+void pi_map_drop(const struct pi_map *map, const void *p, size_t n)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)map->data;
+    uintptr_t begin = (uintptr_t)p, end = begin + n;
+
+    if (map->borrowed || map->data == NULL || begin < base || end > base + map->size || end < begin)
+        return;
+    begin = begin / page * page; /* shared pages at either end: they come back */
+    end = (end + page - 1) / page * page;
+    (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 void pi_map_close(struct pi_map *map)
 {
     if (map->data != NULL && !map->borrowed) {

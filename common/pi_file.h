@@ -29,6 +29,10 @@ enum pi_code pi_map_open(const char *path, struct pi_map *map_out,
 enum pi_code pi_map_memory(const void *data, size_t size, const char *name, struct pi_map *map_out,
                            struct pi_err *err) PI_MUST_CHECK;
 
+/* The file's pages under n bytes from p on are not needed in memory for now: they no longer count as this process's, and what reads them again gets them from
+ * the file. For who passes over more than memory should hold. Nothing happens for what does not lie in the map, and for memory of the caller's. */
+void pi_map_drop(const struct pi_map *map, const void *p, size_t n);
+
 /* Accepts a zeroed map. Everything that points into it dies with it. */
 void pi_map_close(struct pi_map *map);
 

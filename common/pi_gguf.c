@@ -494,6 +494,20 @@ enum pi_code pi_gguf_open_memory(const void *data, size_t size, const char *name
     return rc == PI_OK ? parse(&map, flags, g_out, err) : rc;
 }
 
+void pi_gguf_drop(const struct pi_gguf *g, const void *p, size_t n)
+{
+    pi_map_drop(&g->map, p, n);
+    for (size_t i = 0; i < g->n_parts; i++)
+        pi_map_drop(&g->parts[i], p, n);
+}
+
+void pi_gguf_drop_all(const struct pi_gguf *g)
+{
+    pi_map_drop(&g->map, g->map.data, g->map.size);
+    for (size_t i = 0; i < g->n_parts; i++)
+        pi_map_drop(&g->parts[i], g->parts[i].data, g->parts[i].size);
+}
+
 void pi_gguf_close(struct pi_gguf *g)
 {
     free(g->kv);

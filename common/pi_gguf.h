@@ -110,6 +110,11 @@ enum pi_code pi_gguf_open_memory(const void *data, size_t size, const char *name
                                  struct pi_gguf *g_out, struct pi_err *err) PI_MUST_CHECK;
 void pi_gguf_close(struct pi_gguf *g); /* accepts a zeroed one */
 
+/* pi_map_drop() of a tensor's bytes, or of any others inside the file or its parts. */
+void pi_gguf_drop(const struct pi_gguf *g, const void *p, size_t n);
+/* Of all of it. */
+void pi_gguf_drop_all(const struct pi_gguf *g);
+
 /* Checks pi.header_crc32; PI_OK when the file has none. PI_E_CORRUPT. */
 enum pi_code pi_gguf_check_header_crc(const struct pi_gguf *g, struct pi_err *err) PI_MUST_CHECK;
 

@@ -107,6 +107,7 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
     }
     rc = pi_lineage_end(sum, &c->lineage, err);
     sum = NULL;
+    pi_source_drop_all(&c->src);
 out:
     pi_lineage_abort(sum);
     return rc;
@@ -177,6 +178,7 @@ static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
     PI_TRY(check_sums(c, err));
     PI_TRY(pi_gguf_map(&c->gguf, &c->plan, err));
     PI_TRY(gguf_lineage(c, err));
+    pi_gguf_drop_all(&c->gguf);
     PI_TRY(pi_shape_read(&c->gguf, c->opt->hidden_act, &c->shape, err));
     if (c->opt->predictor == NULL)
         PI_TRY(pi_import_gguf(&c->gguf, &c->shape, &c->pred, err));
@@ -393,11 +395,22 @@ out:
     return rc;
 }
 
+/* Sources may be larger than memory. */
+static void drop_source(void *ctx, const void *p, size_t n)
+{
+    const struct conversion *c = ctx;
+
+    pi_source_drop(&c->src, p, n);
+    pi_gguf_drop(&c->gguf, p, n);
+}
+
 enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct conversion c = {.opt = opt};
-    const struct pi_write_options wo = {.recipe = opt->recipe,
+    const struct pi_write_options wo = {.drop = drop_source,
+                                        .drop_ctx = &c,
+                                        .recipe = opt->recipe,
                                         .keep_quantised = !opt->type_given,
                                         .keep = opt->keep,
                                         .n_keep = opt->n_keep,

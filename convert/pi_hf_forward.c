@@ -540,6 +540,7 @@ enum pi_code pi_hf_forward(const struct pi_hf_config *c, const struct pi_source 
             PI_TRY(post_norm_layer(&p, l, err));
         else
             PI_TRY(pre_norm_layer(&p, l, err));
+        pi_source_drop_all(src);
     }
     if (s->post_norm)
         memcpy(p.h, p.x, (size_t)n_tok * s->n_embd * sizeof(*p.h));

@@ -56,6 +56,25 @@ out:
     return rc;
 }
 
+/* A layer at a time is enough of a model to have in memory. */
+static enum pi_code drop_layer(void *ctx, uint32_t layer, uint32_t n_tok, const float *residual,
+                               const float *input, const float *normed, const float *h,
+                               const float *prod, struct pi_err *err)
+{
+    const struct pi_model *m = ctx;
+
+    (void)layer;
+    (void)n_tok;
+    (void)residual;
+    (void)input;
+    (void)normed;
+    (void)h;
+    (void)prod;
+    (void)err;
+    pi_gguf_drop_all(&m->file);
+    return PI_OK;
+}
+
 /* logits_out (p->n, n_vocab) from the engine: dense, one prompt chunk, F32 KV cache. */
 static enum pi_code run_engine(struct pi_model *m, struct pi_pool *pool,
                                const struct pi_selfcheck_prompt *p, float *logits_out,
@@ -63,6 +82,7 @@ static enum pi_code run_engine(struct pi_model *m, struct pi_pool *pool,
 {
     enum pi_code rc = PI_OK;
     struct pi_engine *e = NULL;
+    const struct pi_observer layer = {m, drop_layer};
     struct pi_engine_options opt = {
         .mode = PI_MODE_DENSE, .n_ctx = p->n, .n_seq = 1, .n_batch = p->n, .kv_type = PI_TYPE_F32};
     int32_t pos[PI_SELFCHECK_TOKENS];
@@ -71,7 +91,9 @@ static enum pi_code run_engine(struct pi_model *m, struct pi_pool *pool,
     for (uint32_t i = 0; i < p->n; i++)
         pos[i] = (int32_t)i;
     PI_TRY(pi_engine_create(m, NULL, NULL, pool, &opt, &e, err));
+    pi_engine_observe(e, &layer);
     PI_TRY(pi_engine_run(e, PI_PHASE_PROMPT, &batch, logits_out, err));
+    pi_gguf_drop_all(&m->file);
 out:
     pi_engine_destroy(e);
     return rc;

@@ -201,6 +201,18 @@ out:
     return rc;
 }
 
+void pi_source_drop(const struct pi_source *src, const void *p, size_t n)
+{
+    for (size_t i = 0; i < src->n_maps; i++)
+        pi_map_drop(&src->maps[i], p, n);
+}
+
+void pi_source_drop_all(const struct pi_source *src)
+{
+    for (size_t i = 0; i < src->n_maps; i++)
+        pi_map_drop(&src->maps[i], src->maps[i].data, src->maps[i].size);
+}
+
 void pi_source_close(struct pi_source *src)
 {
     for (size_t i = 0; i < src->n; i++)

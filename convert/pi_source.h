@@ -45,6 +45,10 @@ enum pi_code pi_source_open(const char *path, struct pi_source *out,
 enum pi_code pi_source_sort(struct pi_source *src, struct pi_err *err) PI_MUST_CHECK;
 /* NULL when there is none of that name. */
 const struct pi_src_tensor *pi_source_find(const struct pi_source *src, const char *name);
+/* pi_map_drop() of bytes inside any of its files. */
+void pi_source_drop(const struct pi_source *src, const void *p, size_t n);
+/* Of all of them. */
+void pi_source_drop_all(const struct pi_source *src);
 void pi_source_close(struct pi_source *src); /* accepts a zeroed one */
 
 #endif

@@ -339,11 +339,24 @@ static void free_chunks(struct writing *wr)
     }
 }
 
+static uint64_t raw_size(const struct pi_plan_tensor *t)
+{
+    return t->verbatim ? t->bytes : t->n_rows * row_bytes(t->src_type, t->n_cols);
+}
+
+/* What was read of the source is not needed again. */
+static void drop(const struct writing *wr, const void *p, uint64_t n)
+{
+    if (wr->opt->drop != NULL)
+        wr->opt->drop(wr->opt->drop_ctx, p, (size_t)n);
+}
+
 static enum pi_code write_converted(struct writing *wr, struct pi_plan_tensor *t,
                                     struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct cut cut = {0};
+    uint64_t first = 0;
 
     PI_TRY(alloc_chunks(wr, t, &cut, err));
     wr->batch.t = t;
@@ -363,17 +376,17 @@ static enum pi_code write_converted(struct writing *wr, struct pi_plan_tensor *t
             wr->done += (c->end - c->begin) * t->n_cols;
             add_error(&t->error, &c->error);
         }
+        if (!t->transpose) /* else each batch reads columns of all rows */
+            drop(wr, t->data + first * row_bytes(t->src_type, t->n_cols),
+                 (r - first) * row_bytes(t->src_type, t->n_cols));
+        first = r;
         pi_progress_at(&wr->progress, wr->done);
         PI_TRY(pi_interrupt_check(err));
     }
+    drop(wr, t->data, raw_size(t));
 out:
     free_chunks(wr);
     return rc;
-}
-
-static uint64_t raw_size(const struct pi_plan_tensor *t)
-{
-    return t->verbatim ? t->bytes : t->n_rows * row_bytes(t->src_type, t->n_cols);
 }
 
 static enum pi_code write_raw(struct writing *wr, const struct pi_plan_tensor *t,
@@ -385,6 +398,7 @@ static enum pi_code write_raw(struct writing *wr, const struct pi_plan_tensor *t
     for (uint64_t at = 0; at < n; at += RAW_STEP) {
         PI_TRY(pi_gguf_append(wr->w, t->data + at, (size_t)(n - at < RAW_STEP ? n - at : RAW_STEP),
                               err));
+        drop(wr, t->data + at, n - at < RAW_STEP ? n - at : RAW_STEP);
         PI_TRY(pi_interrupt_check(err));
     }
     wr->done += t->n_rows * t->n_cols;

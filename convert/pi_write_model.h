@@ -70,6 +70,9 @@ struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name,
 void pi_plan_free(struct pi_plan *p); /* accepts a zeroed one */
 
 struct pi_write_options {
+    /* told which bytes of the source are not needed again; or NULL */
+    void (*drop)(void *ctx, const void *p, size_t n);
+    void *drop_ctx;
     const struct pi_recipe *recipe; /* of matrices */
     bool keep_quantised;            /* quantised sources keep their type (no --type was given) */
     struct pi_keep *keep;           /* (n_keep) exceptions; their counts are written */

@@ -149,9 +149,10 @@ static enum pi_code add_attention(struct build *b, uint32_t l, struct pi_dev_lay
     uint64_t cells, row;
 
     if (s->head_dim > PI_DEV_MAX_HEAD_DIM)
-        PI_FAIL(err, PI_E_UNSUPPORTED,
-                "layer %u: attention heads of %u elements: GPU kernels have at most %u; run with --device cpu",
-                l, s->head_dim, PI_DEV_MAX_HEAD_DIM);
+        PI_FAIL(
+            err, PI_E_UNSUPPORTED,
+            "layer %u: attention heads of %u elements: GPU kernels have at most %u; run with --device cpu",
+            l, s->head_dim, PI_DEV_MAX_HEAD_DIM);
     y->has_attn = true;
     PI_TRY(add_matrix(b, (struct where){l, "attn_q.weight"}, &w->q, &y->q, err));
     PI_TRY(add_matrix(b, (struct where){l, "attn_k.weight"}, &w->k, &y->k, err));
@@ -441,22 +442,11 @@ out:
     return rc;
 }
 
-/* The file's pages under a matrix that went to the device as a whole are not needed in memory; what reads them again gets them from the file. Pages
- * that are not of the map (converted copies) stay. */
+/* The file's pages under a matrix that went to the device as a whole are not needed in memory. Converted copies stay. */
 static void drop_pages(const struct build *b, const struct part *p)
 {
-    const struct pi_map *map = &b->model->file.map;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t lo = (uintptr_t)p->mat.data, base = (uintptr_t)map->data;
-    uintptr_t begin, end;
-
-    if (p->mat.data == NULL || p->n < p->mat.n_rows || map->borrowed || lo < base ||
-        lo - base >= map->size)
-        return;
-    begin = (lo + page - 1) / page * page;
-    end = (lo + (size_t)p->mat.n_rows * p->mat.row_bytes) / page * page;
-    if (begin < end)
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    if (p->mat.data != NULL && p->n >= p->mat.n_rows)
+        pi_map_drop(&b->model->file.map, p->mat.data, (size_t)p->mat.n_rows * p->mat.row_bytes);
 }
 
 static enum pi_code upload(struct build *b, struct pi_err *err)
