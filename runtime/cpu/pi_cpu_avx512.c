@@ -146,6 +146,12 @@ OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
     return widen_bf16(part_half(row, at, n));
 }
 
+/* An F16 value in all lanes. */
+OP VF v_half(uint16_t h)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+}
+
 /* W signed bytes, unsigned bytes to floats. */
 OP VF widen_i8(const uint8_t *q)
 {

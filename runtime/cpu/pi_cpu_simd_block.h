@@ -69,8 +69,17 @@ INLINE VF add_offsets(struct reader rd, const struct group *g, VF x_sums, VF sum
     return rd.offset > 0 ? v_fma(offset, x_sums, sum) : v_fnma(offset, x_sums, sum);
 }
 
+/* The scale of block i of a group, or of a half of it. */
+INLINE VF scale_of(struct reader rd, const void *row, const struct group *g, uint32_t b, uint32_t i,
+                   int half)
+{
+    if (rd.in_row)
+        return v_half(((const struct pi_block_q8_0 *)row)[b + i].d);
+    return v_set(g->scale[rd.halves ? 2 * i + (uint32_t)half : i]);
+}
+
 /* sum + scale * (q . x) of a block, whose half has a scale of its own, or not. */
-INLINE VF add_block(struct reader rd, const float *scale, const VF *q, const VF *x, VF sum)
+INLINE VF add_block(struct reader rd, const VF *scale, const VF *q, const VF *x, VF sum)
 {
     const int parts = rd.halves ? 2 : 1, nv = NV / parts;
 
@@ -81,7 +90,7 @@ INLINE VF add_block(struct reader rd, const float *scale, const VF *q, const VF 
 #pragma GCC unroll 4
         for (int k = 1; k < nv; k++)
             p = v_fma(q[h * nv + k], x[h * nv + k], p);
-        sum = v_fma(v_set(scale[h]), p, sum);
+        sum = v_fma(scale[h], p, sum);
     }
     return sum;
 }
@@ -91,20 +100,6 @@ INLINE void widen_block(struct reader rd, const uint8_t *bytes, VF *q_out)
 #pragma GCC unroll 4
     for (int k = 0; k < NV; k++)
         q_out[k] = rd.widen(bytes + k * W);
-}
-
-/* While a group is computed, what lies so many bytes behind it is asked for: rows side by side are too many streams, and a group's reads too few at a time,
- * for the hardware's prefetcher alone. Measured on Zen 3, 4096 columns: 1.08 (Q8_0) to 1.16 times (Q6_K) the speed; 512 and more bytes are worse. */
-#define GROUP_AHEAD 256
-
-INLINE void ask_ahead(struct reader rd, int rows, const void *const *row, uint32_t b)
-{
-    for (int r = 0; r < rows; r++) {
-        const char *p = (const char *)row[r] + (size_t)b * rd.group_bytes / GROUP + GROUP_AHEAD;
-
-        for (size_t i = 0; i < rd.group_bytes; i += 64)
-            __builtin_prefetch(p + i, 0, 3);
-    }
 }
 
 INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct input in,
@@ -119,8 +114,8 @@ INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct
     for (uint32_t b = 0; b < n / PI_BLOCK; b += GROUP) {
         uint32_t nb = rd.super ? GROUP : least(GROUP, n / PI_BLOCK - b);
 
-        ask_ahead(rd, rows, row, b);
-        rd.read(rows, row, b, nb, g);
+        if (!rd.in_row)
+            rd.read(rows, row, b, nb, g);
         if (rd.offset != 0) {
             VF x_sums = sums_at(in, b, nb);
 
@@ -138,8 +133,11 @@ INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct
                 x[k] = v_load(in.x + (size_t)(b + i) * PI_BLOCK + k * W);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
+                VF scale[2] = {scale_of(rd, row[r], &g[r], b, i, 0),
+                               scale_of(rd, row[r], &g[r], b, i, 1)};
+
                 widen_block(rd, bytes_of(rd, row[r], &g[r], b, i), q);
-                sum[r] = add_block(rd, g[r].scale + i * (rd.halves ? 2 : 1), q, x, sum[r]);
+                sum[r] = add_block(rd, scale, q, x, sum[r]);
             }
         }
     }
@@ -172,9 +170,9 @@ INLINE void axpy_block(struct reader rd, int rows, const void *const *row, const
         uint32_t first = rd.super ? b / GROUP * GROUP : b;
 
         next = least(first + GROUP, last);
-        ask_ahead(rd, rows, row, first);
-        rd.read(rows, row, first, rd.super ? GROUP : next - first, g);
-        for (int r = 0; rd.offset == 0 && r < rows; r++)
+        if (!rd.in_row)
+            rd.read(rows, row, first, rd.super ? GROUP : next - first, g);
+        for (int r = 0; rd.offset == 0 && !rd.in_row && r < rows; r++)
             scale_group(rd, &g[r], a[r]);
         for (; b < next; b++) {
             float *at = y + (size_t)b * PI_BLOCK;
@@ -193,8 +191,10 @@ INLINE void axpy_block(struct reader rd, int rows, const void *const *row, const
                 widen_block(rd, bytes_of(rd, row[r], &g[r], first, i), q);
 #pragma GCC unroll 4
                 for (int k = 0; k < NV; k++) {
-                    VF s = v_set(rd.halves ? g[r].scale[2 * i + 2 * k / NV] : g[r].scale[i]);
+                    VF s = scale_of(rd, row[r], &g[r], first, i, 2 * k / NV);
 
+                    if (rd.in_row)
+                        s = v_mul(v_set(a[r]), s);
                     if (rd.offset == 0)
                         yv[k] = v_fma(s, q[k], yv[k]);
                     else
@@ -217,14 +217,15 @@ INLINE void to_f32_block(struct reader rd, const void *row, float *out, uint32_t
     for (uint32_t b = 0; b < n / PI_BLOCK; b += GROUP) {
         uint32_t nb = least(GROUP, n / PI_BLOCK - b);
 
-        rd.read(1, &row, b, nb, &g);
+        if (!rd.in_row)
+            rd.read(1, &row, b, nb, &g);
         for (uint32_t i = 0; i < nb; i++, out += PI_BLOCK) {
             VF q[NV];
 
             widen_block(rd, bytes_of(rd, row, &g, b, i), q);
 #pragma GCC unroll 4
             for (int k = 0; k < NV; k++) {
-                VF w = v_mul(v_set(rd.halves ? g.scale[2 * i + 2 * k / NV] : g.scale[i]), q[k]);
+                VF w = v_mul(scale_of(rd, row, &g, b, i, 2 * k / NV), q[k]);
 
                 if (rd.offset != 0)
                     w = rd.offset > 0 ? v_add(w, v_set(g.offset[i])) : v_sub(w, v_set(g.offset[i]));

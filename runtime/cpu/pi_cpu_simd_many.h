@@ -81,7 +81,8 @@ INLINE void many_bytes(struct reader rd, int rows, int nx, const void *const *ro
 {
 #pragma GCC unroll 2
     for (int r = 0; r < rows; r++) {
-        VF q[NV];
+        VF q[NV],
+            scale[2] = {scale_of(rd, row[r], &g[r], b, i, 0), scale_of(rd, row[r], &g[r], b, i, 1)};
 
         widen_block(rd, bytes_of(rd, row[r], &g[r], b, i), q);
 #pragma GCC unroll 4
@@ -91,7 +92,7 @@ INLINE void many_bytes(struct reader rd, int rows, int nx, const void *const *ro
 #pragma GCC unroll 4
             for (int k = 0; k < NV; k++)
                 xv[k] = v_load(x[j].x + (size_t)(b + i) * PI_BLOCK + k * W);
-            sum[r][j] = add_block(rd, g[r].scale + i * (rd.halves ? 2 : 1), q, xv, sum[r][j]);
+            sum[r][j] = add_block(rd, scale, q, xv, sum[r][j]);
         }
     }
 }
@@ -110,7 +111,8 @@ INLINE void many_block(struct reader rd, int rows, int nx, const void *const *ro
     for (uint32_t b = 0; b < n / PI_BLOCK; b += GROUP) {
         uint32_t nb = rd.super ? GROUP : least(GROUP, n / PI_BLOCK - b);
 
-        rd.read(rows, row, b, nb, g);
+        if (!rd.in_row)
+            rd.read(rows, row, b, nb, g);
         if (rd.offset != 0) {
 #pragma GCC unroll 4
             for (int j = 0; j < nx; j++) {
@@ -190,7 +192,8 @@ INLINE void axpys_block(struct reader rd, int rows, const void *const *row, cons
         uint32_t first = rd.super ? b / GROUP * GROUP : b;
 
         next = least(first + GROUP, last);
-        rd.read(rows, row, first, rd.super ? GROUP : next - first, g);
+        if (!rd.in_row)
+            rd.read(rows, row, first, rd.super ? GROUP : next - first, g);
         for (; b < next; b++) {
             VF q[MANY_ROWS][NV];
             uint32_t i = b - first;
@@ -220,7 +223,7 @@ INLINE void axpys_block(struct reader rd, int rows, const void *const *row, cons
 
 #pragma GCC unroll 4
                     for (int k = 0; k < NV; k++) {
-                        VF s = v_set(rd.halves ? g[r].scale[2 * i + 2 * k / NV] : g[r].scale[i]);
+                        VF s = scale_of(rd, row[r], &g[r], first, i, 2 * k / NV);
 
                         yv[k] = v_fma(rd.offset != 0 ? av : v_mul(av, s), q[r][k], yv[k]);
                     }

@@ -26,7 +26,6 @@ typedef void (*read_fn)(int rows, const void *const *row, uint32_t b, uint32_t n
 struct reader {
     read_fn read;
     VF (*widen)(const uint8_t *q); /* W bytes to floats */
-    size_t group_bytes;            /* of a row */
     bool in_row;                   /* Q8_0: the bytes stay where they are */
     bool super;                    /* K types */
     bool halves;                   /* a scale for each half of a block */
@@ -100,12 +99,6 @@ OP void spread_scales(const void *p, size_t stride, uint32_t n, float factor, fl
     __m256 v = _mm256_cvtph_ps(gather_u16(p, stride, n));
 
     _mm256_storeu_ps(out, factor == 1.0f ? v : _mm256_mul_ps(v, _mm256_set1_ps(factor)));
-}
-
-OP void group_q8_0(const void *row, uint32_t b, uint32_t n, struct group *g)
-{
-    spread_scales(&((const struct pi_block_q8_0 *)row)[b].d, sizeof(struct pi_block_q8_0), n, 1.0f,
-                  g->scale);
 }
 
 /* 16 bytes to 32 of 16 q: low halves, then high halves. */
@@ -293,7 +286,6 @@ OP void group_q6_k(const void *row, uint32_t b, uint32_t n, struct group *g)
         }                                                                                          \
     }
 
-READ(q8_0)
 READ(q4_0)
 READ(q4_1)
 READ(q5_0)
@@ -302,46 +294,16 @@ READ(q4_k)
 READ(q5_k)
 READ(q6_k)
 
-#define READ_Q8_0                                                         \
-    ((struct reader){.read = read_q8_0,                                   \
-                     .group_bytes = sizeof(struct pi_block_q8_0) * GROUP, \
-                     .widen = widen_i8,                                   \
-                     .in_row = true})
-#define READ_Q4_0                                                         \
-    ((struct reader){.read = read_q4_0,                                   \
-                     .group_bytes = sizeof(struct pi_block_q4_0) * GROUP, \
-                     .widen = widen_i8})
-#define READ_Q4_1                                                         \
-    ((struct reader){.read = read_q4_1,                                   \
-                     .group_bytes = sizeof(struct pi_block_q4_1) * GROUP, \
-                     .widen = widen_byte,                                 \
-                     .offset = 1})
-#define READ_Q5_0                                                         \
-    ((struct reader){.read = read_q5_0,                                   \
-                     .group_bytes = sizeof(struct pi_block_q5_0) * GROUP, \
-                     .widen = widen_i8})
-#define READ_Q5_1                                                         \
-    ((struct reader){.read = read_q5_1,                                   \
-                     .group_bytes = sizeof(struct pi_block_q5_1) * GROUP, \
-                     .widen = widen_byte,                                 \
-                     .offset = 1})
-#define READ_Q4_K                                                 \
-    ((struct reader){.read = read_q4_k,                           \
-                     .group_bytes = sizeof(struct pi_block_q4_k), \
-                     .widen = widen_byte,                         \
-                     .super = true,                               \
-                     .offset = -1})
-#define READ_Q5_K                                                 \
-    ((struct reader){.read = read_q5_k,                           \
-                     .group_bytes = sizeof(struct pi_block_q5_k), \
-                     .widen = widen_byte,                         \
-                     .super = true,                               \
-                     .offset = -1})
-#define READ_Q6_K                                                 \
-    ((struct reader){.read = read_q6_k,                           \
-                     .group_bytes = sizeof(struct pi_block_q6_k), \
-                     .widen = widen_i8,                           \
-                     .super = true,                               \
-                     .halves = true})
+#define READ_Q8_0 ((struct reader){.widen = widen_i8, .in_row = true})
+#define READ_Q4_0 ((struct reader){.read = read_q4_0, .widen = widen_i8})
+#define READ_Q4_1 ((struct reader){.read = read_q4_1, .widen = widen_byte, .offset = 1})
+#define READ_Q5_0 ((struct reader){.read = read_q5_0, .widen = widen_i8})
+#define READ_Q5_1 ((struct reader){.read = read_q5_1, .widen = widen_byte, .offset = 1})
+#define READ_Q4_K \
+    ((struct reader){.read = read_q4_k, .widen = widen_byte, .super = true, .offset = -1})
+#define READ_Q5_K \
+    ((struct reader){.read = read_q5_k, .widen = widen_byte, .super = true, .offset = -1})
+#define READ_Q6_K \
+    ((struct reader){.read = read_q6_k, .widen = widen_i8, .super = true, .halves = true})
 
 #endif
