@@ -14,7 +14,7 @@ build=${BUILDDIR:-$top/build}
 jobs=${JOBS:-$(nproc)}
 
 packages="gcc g++ make autoconf automake pkg-config zlib1g-dev libyaml-dev libglpk-dev libopenblas-dev
-          libpcre2-dev libjansson-dev libmd-dev libmicrohttpd-dev"
+          libpcre2-dev libjansson-dev libmd-dev libmicrohttpd-dev libedit-dev"
 
 case $top$build in
 *[[:space:]]*)

@@ -77,20 +77,33 @@ static volatile sig_atomic_t stop_asked;
 
 static void on_signal(int sig)
 {
-    (void)sig;
-    stop_asked = 1;
+    if (stop_asked != SIGTERM)
+        stop_asked = sig;
 }
 
-void pi_interrupt_install(void)
+static void install(int sig, unsigned flags)
 {
     struct sigaction sa;
 
     memset(&sa, 0, sizeof(sa));
     sa.sa_handler = on_signal;
-    sa.sa_flags = (int)SA_RESETHAND; /* the second one kills */
+    sa.sa_flags = (int)flags;
     (void)sigemptyset(&sa.sa_mask);
-    (void)sigaction(SIGINT, &sa, NULL);
-    (void)sigaction(SIGTERM, &sa, NULL);
+    (void)sigaction(sig, &sa, NULL);
+}
+
+void pi_interrupt_install(void)
+{
+    install(SIGINT, SA_RESETHAND); /* the second one kills */
+    install(SIGTERM, SA_RESETHAND);
+}
+
+bool pi_interrupt_forget(void)
+{
+    install(SIGINT, 0);
+    if (stop_asked == SIGINT)
+        stop_asked = 0;
+    return stop_asked == 0;
 }
 
 bool pi_interrupted(void)

@@ -33,6 +33,8 @@ double pi_now(void);
 /* SIGINT and SIGTERM set a flag from now on; a second one of its kind ends the process at once. */
 void pi_interrupt_install(void);
 bool pi_interrupted(void);
+/* For who goes on after a SIGINT: forgets it, and from now on any number of them only set the flag. False after SIGTERM, which stays. */
+bool pi_interrupt_forget(void);
 /* PI_E_INTERRUPTED once the flag is set: long loops forward it, so that outputs are dropped cleanly. */
 enum pi_code pi_interrupt_check(struct pi_err *err) PI_MUST_CHECK;
 

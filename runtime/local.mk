@@ -15,6 +15,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_gemm.c runtime/cpu/pi_gemm.h runtime/cpu/pi_gemm_simd.h runtime/cpu/pi_gemm_simd_q8.h \
 	runtime/pi_blas.c runtime/pi_blas_axpys.c runtime/pi_blas_products.c runtime/pi_blas.h runtime/pi_blas_int.h \
 	runtime/pi_batcher.c runtime/pi_batcher.h \
+	runtime/chat/pi_talk.c runtime/chat/pi_talk.h \
 	runtime/pi_chat.c runtime/pi_chat.h \
 	runtime/pi_cold.c runtime/pi_cold.h \
 	runtime/pi_device.c runtime/pi_device.h \
@@ -121,5 +122,15 @@ pi_run_SOURCES += runtime/server/pi_server.c
 else
 pi_run_SOURCES += runtime/server/pi_server_none.c
 endif
-pi_run_LDADD    = $(PI_RUNTIME_LIBS) $(MICROHTTPD_LIBS)
+pi_run_SOURCES += \
+	runtime/chat/pi_answer.c runtime/chat/pi_answer.h \
+	runtime/chat/pi_converse.c runtime/chat/pi_converse.h \
+	runtime/chat/pi_line.c runtime/chat/pi_line.h runtime/chat/pi_line_int.h
+if HAVE_LIBEDIT
+pi_run_SOURCES += runtime/chat/pi_line_edit.c
+else
+pi_run_SOURCES += runtime/chat/pi_line_edit_none.c
+endif
+EXTRA_DIST += runtime/chat/pi_line_edit.c runtime/chat/pi_line_edit_none.c
+pi_run_LDADD    = $(PI_RUNTIME_LIBS) $(MICROHTTPD_LIBS) $(LIBEDIT_LIBS)
 EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_server_none.c

@@ -3,6 +3,7 @@
 
 #include "common/pi_file.h"
 #include "common/pi_progress.h"
+#include "runtime/chat/pi_converse.h"
 #include "runtime/pi_bench.h"
 #include "runtime/pi_generate.h"
 #include "runtime/pi_load.h"
@@ -31,7 +32,7 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
                               struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    const bool prompted = o->perplexity == NULL && !o->bench && !o->serve;
+    const bool prompted = o->perplexity == NULL && !o->bench && !o->serve && !o->chat;
     const double began = pi_now();
     struct pi_loaded l = {0};
     struct pi_prompt p = {0};
@@ -50,6 +51,8 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
     PI_TRY(pi_load_engine(o, log, &l, err));
     if (o->serve)
         PI_TRY(pi_serve(o, log, &l, err));
+    else if (o->chat)
+        PI_TRY(pi_converse(o, log, &l, err));
     else if (o->bench)
         PI_TRY(pi_bench(o, log, &l, began, err));
     else if (o->perplexity != NULL)

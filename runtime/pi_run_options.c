@@ -338,6 +338,29 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
     ADD(t, rows);
 }
 
+static void chat_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
+        {.name = "chat",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->chat,
+         .help = "talk with the model: a message a line, /help for more"},
+        {.name = "system",
+         .kind = PI_OPT_STRING,
+         .dest = &o->system,
+         .arg = "TEXT",
+         .help = "with --chat: the system text, in front of the conversation"},
+        {.name = "chat-template",
+         .kind = PI_OPT_STRING,
+         .dest = &o->chat_template,
+         .arg = "NAME",
+         .help =
+             "with --chat and --serve: chatml, llama2, llama3, mistral, zephyr, phi3, vicuna,\nalpaca or plain; default: as the model says"},
+    };
+
+    ADD(t, rows);
+}
+
 static void serve_rows(struct pi_run_options *o, struct pi_opt *t)
 {
     const struct pi_opt rows[] = {
@@ -366,12 +389,6 @@ static void serve_rows(struct pi_run_options *o, struct pi_opt *t)
          .arg = "KEY",
          .help =
              "with --serve: what clients must send; default: PI_API_KEY of the environment,\nelse none"},
-        {.name = "chat-template",
-         .kind = PI_OPT_STRING,
-         .dest = &o->chat_template,
-         .arg = "NAME",
-         .help =
-             "chatml, llama2, llama3, mistral, zephyr, phi3, vicuna, alpaca or plain;\ndefault: as the model says"},
         {.name = "max-request",
          .kind = PI_OPT_BYTES,
          .dest = &o->max_request,
@@ -404,12 +421,20 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
     } rules[] = {
         {o->model == NULL, "no model: -m MODEL.gguf"},
         {prompts > 1, "only one of -p, -f and --tokens can be the prompt"},
-        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) + o->bench + o->serve > 1,
-         "only one of --tokenize, --logits, --perplexity, --bench and --serve at a time"},
+        {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) + o->bench + o->serve +
+                 o->chat >
+             1,
+         "only one of --tokenize, --logits, --perplexity, --bench, --serve and --chat at a time"},
         {o->serve && (prompts > 0 || o->n_given || o->verify || o->json),
          "--serve goes with no prompt, -n, --verify or --json"},
-        {!o->serve && (o->serve_given || o->chat_template != NULL),
-         "--host, --port, --api-key, --chat-template, --max-request and --time-limit go with --serve"},
+        {!o->serve && o->serve_given,
+         "--host, --port, --api-key, --max-request and --time-limit go with --serve"},
+        {o->chat && (prompts > 0 || o->verify || o->json),
+         "--chat goes with no prompt, --verify or --json"},
+        {o->chat && o->n_given && o->n_predict == 0, "--chat wants -n of 1 or more"},
+        {!o->chat && o->system != NULL, "--system goes with --chat"},
+        {!o->chat && !o->serve && o->chat_template != NULL,
+         "--chat-template goes with --chat or --serve"},
         {o->tokenize && o->tokens != NULL, "--tokenize wants text, not --tokens"},
         {o->bos && !o->tokenize,
          "--bos goes with --tokenize; elsewhere the model says whether a BOS is added"},
@@ -475,6 +500,7 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
     generation_rows(out, table);
     action_rows(out, table);
     bench_rows(out, table);
+    chat_rows(out, table);
     serve_rows(out, table);
     prog.opts = table;
     PI_TRY(pi_opt_parse(&prog, argc, argv, operands, &log_out->common, err));

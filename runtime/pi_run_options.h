@@ -48,7 +48,10 @@ struct pi_run_options {
     uint32_t n_parallel;  /* sequences; 1 but for a bench */
     const char *hardware; /* with bench; NULL: hardware.yaml, if there */
     bool json;
-    /* a server */
+    /* a conversation */
+    bool chat;
+    const char *system;
+    /* a server; chat_template goes with both */
     bool serve, serve_given; /* serve_given: some option that goes with it */
     const char *host, *api_key, *chat_template;
     uint32_t port;
