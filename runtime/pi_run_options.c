@@ -14,7 +14,7 @@
 
 const struct pi_program pi_run_program = {
     .name = "pi-run",
-    .synopsis = "-m MODEL.gguf [-p TEXT | -f FILE | --tokens IDS] [options]",
+    .synopsis = "-m MODEL.gguf [-p TEXT | -f FILE | --tokens IDS | --chat] [options]",
     .about =
         "Generates text with a language model, or measures it; finds the model's artifacts beside it.",
 };
