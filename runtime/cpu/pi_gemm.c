@@ -7,6 +7,8 @@
 
 /* Elements of rows that are converted before they are packed: whole blocks of every type, a panel of them in the L1 cache. */
 #define PIECE 256
+/* Rows and elements that pi_gemm.transpose takes. */
+#define SIDE 8
 
 uint32_t pi_gemm_chain(const struct pi_gemm *g, uint32_t n_cols)
 {
@@ -33,9 +35,10 @@ static uint32_t place_of(const struct pi_gemm *g, uint32_t n_cols, uint32_t k)
     return k >= n_cols - rest && rest < g->chains / 2 ? k + g->chains / 2 : k;
 }
 
-static void pack_element(const struct pi_gemm_rows *rows, uint32_t k, float *to)
+/* Rows from first on; those after n are 0. */
+static void pack_element(const struct pi_gemm_rows *rows, uint32_t first, uint32_t k, float *to)
 {
-    for (uint32_t r = 0; r < rows->n; r++)
+    for (uint32_t r = first; r < rows->n; r++)
         to[r] = rows->src[r * rows->ld + k];
     for (uint32_t r = rows->n; r < rows->width; r++)
         to[r] = 0.0f;
@@ -55,12 +58,23 @@ void pi_gemm_pack_dot(const struct pi_gemm *g, const struct pi_gemm_rows *rows, 
             memset(panel + i * rows->stride + (chain - 1) * rows->width, 0,
                    rows->width * sizeof(*panel));
     }
-    for (uint32_t k = first; k < first + count; k++) {
-        uint32_t place = place_of(g, rows->n_cols, k);
+    for (uint32_t k = first; k < first + count; k += SIDE) {
+        float *to[SIDE];
+        uint32_t n = first + count - k < SIDE ? first + count - k : SIDE, done = 0;
 
-        pack_element(rows, k - first,
-                     panel + at[place % g->chains] * rows->stride +
-                         (size_t)(place / g->chains) * rows->width);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t place = place_of(g, rows->n_cols, k + i);
+
+            to[i] = panel + at[place % g->chains] * rows->stride +
+                    (size_t)(place / g->chains) * rows->width;
+        }
+        for (; g->transpose != NULL && n == SIDE && rows->n - done >= SIDE; done += SIDE) {
+            g->transpose(rows->src + done * rows->ld + (k - first), rows->ld, to);
+            for (uint32_t i = 0; i < SIDE; i++)
+                to[i] += SIDE;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            pack_element(rows, done, k - first + i, to[i] - done);
     }
 }
 

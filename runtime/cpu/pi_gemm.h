@@ -41,6 +41,8 @@ struct pi_gemm {
                 uint32_t n_add);
     /* out += w[k] x[k], k < n, one after the other */
     void (*axpy)(uint32_t n, const float *w, const float *x, float *out);
+    /* src (8, ld), 8 elements of each row: to[k][0..8) = element k of all rows. NULL: none */
+    void (*transpose)(const float *src, size_t ld, float *const *to);
     uint32_t q8_rows, q8_toks;                  /* of a panel for quantised activations */
     const struct pi_gemm_q8 *q8[PI_TYPE_COUNT]; /* NULL: none */
 };

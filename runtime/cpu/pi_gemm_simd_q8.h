@@ -200,6 +200,20 @@ INLINE void q8g_transpose(const __m256i *v, __m256i *out)
     }
 }
 
+/* pi_gemm.transpose */
+static TARGET void q8g_transpose_f32(const float *src, size_t ld, float *const *to)
+{
+    __m256i v[8], t[8];
+
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++)
+        v[r] = q8_load(src + (size_t)r * ld);
+    q8g_transpose(v, t);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+        _mm256_storeu_si256((void *)to[k], t[k]);
+}
+
 typedef __m256i (*q8g_unpack_fn)(const void *row, uint32_t b);
 
 /* Block b of eight rows, or of the n there are, to lanes first..first + 8 of a panel's block. */
@@ -353,7 +367,7 @@ static const struct pi_gemm_q8 q8g_q8_0 = {sizeof(struct q8g_wide_w), sizeof(str
                                            q8g_pack_w_q8_0, q8g_pack_x_q8_0, q8g_multiply_q8_0};
 
 #define Q8G_TABLE                                                                              \
-    .q8_rows = Q8G_ROWS, .q8_toks = Q8G_TOKS,                                                  \
+    .transpose = q8g_transpose_f32, .q8_rows = Q8G_ROWS, .q8_toks = Q8G_TOKS,                  \
     .q8 = {[PI_TYPE_Q8_0] = &q8g_q8_0, [PI_TYPE_Q4_0] = &q8g_q4_0, [PI_TYPE_Q4_1] = &q8g_q4_1, \
            [PI_TYPE_Q5_0] = &q8g_q5_0, [PI_TYPE_Q5_1] = &q8g_q5_1, [PI_TYPE_Q4_K] = &q8g_q4_k, \
            [PI_TYPE_Q5_K] = &q8g_q5_k, [PI_TYPE_Q6_K] = &q8g_q6_k}
