@@ -205,8 +205,11 @@ enum pi_code pi_lineage_of_gguf(const struct pi_gguf *g, struct pi_lineage *out,
         if (of_arch || pi_str_eq(key, "general.architecture"))
             PI_TRY(add_gguf_key(s, &g->kv[i], err));
     }
-    for (size_t i = 0; i < g->n_tensors; i++)
+    for (size_t i = 0; i < g->n_tensors; i++) {
         PI_TRY(add_gguf_tensor(s, &g->tensors[i], err));
+        if (g->tensors[i].data != NULL)
+            pi_gguf_drop(g, g->tensors[i].data, (size_t)g->tensors[i].bytes);
+    }
     PI_TRY(pi_lineage_end(s, out, err));
     s = NULL;
 out:

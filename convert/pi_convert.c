@@ -101,13 +101,14 @@ static enum pi_code hf_lineage(struct conversion *c, struct pi_err *err)
         const struct pi_plan_tensor *p = &c->plan.t[i];
         const struct pi_src_tensor *t =
             p->owned != NULL ? NULL : pi_source_find(&c->src, p->src_name);
-        if (t != NULL)
-            PI_TRY(pi_lineage_tensor(sum, (struct pi_str){p->name, strlen(p->name)}, t->dim,
-                                     t->n_dims, t->data, t->bytes, err));
+        if (t == NULL)
+            continue;
+        PI_TRY(pi_lineage_tensor(sum, (struct pi_str){p->name, strlen(p->name)}, t->dim, t->n_dims,
+                                 t->data, t->bytes, err));
+        pi_source_drop(&c->src, t->data, t->bytes);
     }
     rc = pi_lineage_end(sum, &c->lineage, err);
     sum = NULL;
-    pi_source_drop_all(&c->src);
 out:
     pi_lineage_abort(sum);
     return rc;
