@@ -32,6 +32,21 @@ static int whole(float v, int lo, int hi)
     return v > (float)lo ? (int)v : lo;
 }
 
+/* v to the nearest whole number, halves away from zero, held in lo..hi (NaN gives lo): whole(roundf(v), lo, hi) without a call. |lo| and hi below 2^22. */
+static int nearest(float v, int lo, int hi)
+{
+    float rest;
+    int q;
+
+    if (!(v > (float)lo))
+        return lo;
+    if (v >= (float)hi)
+        return hi;
+    q = (int)v;
+    rest = v - (float)q; /* exact */
+    return q + (rest >= 0.5f) - (rest <= -0.5f);
+}
+
 void pi_quantise_q8_0(const float *x, void *row_out, uint32_t n)
 {
     struct pi_block_q8_0 *b = row_out;
@@ -40,11 +55,11 @@ void pi_quantise_q8_0(const float *x, void *row_out, uint32_t n)
         float amax = 0.0f, id;
 
         for (int i = 0; i < PI_BLOCK; i++)
-            amax = fmaxf(amax, fabsf(x[i]));
+            amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
         b->d = pi_f32_to_f16(has_nan(x) ? NAN : amax / 127.0f);
         id = inverse(amax / 127.0f);
         for (int i = 0; i < PI_BLOCK; i++)
-            b->q[i] = (int8_t)whole(roundf(x[i] * id), -127, 127);
+            b->q[i] = (int8_t)nearest(x[i] * id, -127, 127);
     }
 }
 
