@@ -78,6 +78,23 @@ static void test_by_hand(void)
     check_by_hand(&t, "opt, gelu");
 }
 
+static void test_threads(const struct tiny *t);
+
+/* Threads take other parts in these: a kept layer input, residuals that become what was normed, neurons that drop out behind up. */
+static void test_threads_of_forms(void)
+{
+    struct tiny t = llama;
+
+    t.arch = PI_ARCH_FALCON;
+    test_threads(&t);
+    t.arch = PI_ARCH_BAMBOO;
+    test_threads(&t);
+    t = opt;
+    t.post_norm = true;
+    t.n_embd_tok = 40;
+    test_threads(&t);
+}
+
 static void test_architectures(void)
 {
     struct tiny t = llama;
@@ -308,6 +325,7 @@ int main(void)
     check_quantised(PI_TYPE_Q6_K, false);
     test_threads(&llama);
     test_threads(&opt);
+    test_threads_of_forms();
     test_batches(&llama, PI_MODE_EXACT);
     test_batches(&opt, PI_MODE_DENSE);
     test_batches(&llama, PI_MODE_PREDICTED);
