@@ -144,7 +144,7 @@ static uint64_t cut_host(struct pi_gpu_prompt *p)
         h->attn = take(&c, n, q * 4);
         h->k = take(&c, n, kv * 4);
         h->v = take(&c, n, kv * 4);
-        h->tmp = take(&c, n, d * 4);
+        h->tmp = take(&c, n, (d > s->n_embd_tok ? d : s->n_embd_tok) * 4);
     }
     return c.at;
 }

@@ -95,7 +95,7 @@ static uint32_t cut_pieces(struct pi_gpu_prompt *p, const struct far *f)
     return n;
 }
 
-/* The input to the device, in the forms that these matrices' products take. */
+/* The input to the device, in the forms that these matrices' products take; on the grid of quantised activations where one of them takes those. */
 static enum pi_code send_input(struct pi_gpu_prompt *p, const struct far *f, struct pi_err *err)
 {
     struct pi_k_norm none = {0};
