@@ -233,7 +233,8 @@ out:
 }
 
 /* The CPU's scratch for n_batch tokens in F32: residual, normed, attention and feed-forward output, a spare (n_embd each); q and the heads'
- * output; k and v; the feed-forward's inner vectors, three of n_ff when gated, else two; logits of the last token of each sequence. */
+ * output; k and v; the feed-forward's inner vectors, three of n_ff when gated, else two; the widest of all once more, packed for products; logits of the last token of each
+ * sequence. */
 static enum pi_code sum_run(const struct pi_shape *s, const struct pi_run_size *run,
                             struct pi_model_bytes *b, struct pi_err *err)
 {
@@ -255,6 +256,7 @@ static enum pi_code sum_run(const struct pi_shape *s, const struct pi_run_size *
     pi_tally_add(
         &scratch, run->n_batch,
         4 * (5 * (uint64_t)s->n_embd + 2 * q + 2 * kv + (s->gated ? 3 : 2) * (uint64_t)s->n_ff));
+    pi_tally_add(&scratch, run->n_batch, 4 * (uint64_t)(s->n_ff > s->n_embd ? s->n_ff : s->n_embd));
     pi_tally_add(&scratch, run->n_seq, 4 * (uint64_t)s->n_vocab);
     PI_TRY(pi_tally_end(&scratch, "buffers", &b->activations, err));
     pi_tally_add(&tables, s->n_layer, 2 * sizeof(uint32_t) * (uint64_t)s->n_ff + 2 * 64);
