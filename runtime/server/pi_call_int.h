@@ -41,7 +41,7 @@ struct pi_call {
     const struct pi_tokenizer *tok;
     struct pi_choice *choices; /* (n_choices) */
     size_t n_choices, n_ended;
-    bool dropped; /* by the HTTP side */
+    bool submitted, dropped; /* by the HTTP side */
     uint32_t refs;
     unsigned status; /* HTTP; 200 until something fails */
     struct pi_err failure;

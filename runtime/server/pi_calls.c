@@ -9,12 +9,15 @@
 #include <string.h>
 #include <time.h>
 
+#define SEND_SECONDS 5.0 /* for the last answers to be sent */
+
 struct pi_calls {
     struct pi_calls_options opt;
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct pi_choice *first, **last; /* that wait, oldest first */
     uint32_t n_waiting;
+    uint32_t n_open;            /* calls that were handed in and not dropped yet */
     struct pi_choice **running; /* (n_slots) by slot; NULL: none */
     bool closed, dirty;         /* nothing more is taken in; something was dropped */
     double poked;               /* when clients were last asked whether they are there */
@@ -113,6 +116,8 @@ enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c, struct pi_er
         q->last = &c->choices[i].next;
         q->n_waiting++;
     }
+    c->submitted = true;
+    q->n_open++;
     q->totals.calls++;
     q->totals.choices += c->n_choices;
     (void)pthread_cond_signal(&q->more);
@@ -127,6 +132,7 @@ void pi_call_drop(struct pi_calls *q, struct pi_call *c)
     (void)pthread_mutex_lock(&c->lock);
     c->dropped = true;
     c->wake = NULL;
+    q->n_open -= c->submitted;
     q->dirty = true;
     (void)pthread_cond_signal(&q->more);
     unref(c);
@@ -331,6 +337,22 @@ static void rest(struct pi_calls *q)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
+/* Answers that are whole are on their way for a moment. */
+static void let_go(struct pi_calls *q, double seconds)
+{
+    const double until = pi_now() + seconds;
+    bool open = true;
+
+    while (open && pi_now() < until) {
+        (void)pthread_mutex_lock(&q->lock);
+        q->dirty = false;
+        open = q->n_open > 0;
+        (void)pthread_mutex_unlock(&q->lock);
+        if (open)
+            rest(q);
+    }
+}
+
 /* Takes nothing in any more; what waits is told. */
 static void close_queue(struct pi_calls *q, const struct pi_err *why)
 {
@@ -381,5 +403,6 @@ enum pi_code pi_calls_work(struct pi_calls *q, bool (*stop)(void *ctx), void *ct
 out:
     if (rc != PI_OK)
         close_queue(q, err);
+    let_go(q, SEND_SECONDS);
     return rc;
 }

@@ -80,7 +80,7 @@ enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c,
 void pi_calls_get_totals(struct pi_calls *q, struct pi_calls_totals *out);
 
 /* Runs calls until stop(ctx) says so (asked at least every 0.1 s): what waits then is told so, what is being decoded may end within grace seconds. An error of
- * the engine ends all calls and is returned. */
+ * the engine ends all calls and is returned. Returns once the HTTP side has dropped all calls, or 5 s after the last was at its end. */
 enum pi_code pi_calls_work(struct pi_calls *q, bool (*stop)(void *ctx), void *ctx, double grace,
                            struct pi_err *err) PI_MUST_CHECK;
 
