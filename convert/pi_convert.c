@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_CHECK_TOKENS 24 /* about what the self-check runs */
 /* Below it a predictor knows nothing of its model: random ones were seen to reach 0.02. */
@@ -307,7 +308,7 @@ out:
 static enum pi_code write_profile(const struct conversion *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    char *path = pi_path_artifact(c->opt->output, "profile", err);
+    char *path = pi_path_artifact(c->opt->output, "profile", err), *index = NULL;
     bool found = false;
 
     if (path == NULL)
@@ -315,7 +316,18 @@ static enum pi_code write_profile(const struct conversion *c, struct pi_err *err
     PI_TRY(pi_import_activation(c->opt->source, &c->shape, &c->lineage, path, &found, err));
     if (found)
         pi_note(c->opt->notes, "wrote %s: activation counts, without samples to train on", path);
+    index = pi_asprintf(err, "%s.generated.gpuidx", c->opt->source);
+    if (index == NULL) {
+        rc = PI_E_NOMEM;
+        goto out;
+    }
+    if (!found && access(index, F_OK) == 0)
+        pi_note(c->opt->notes,
+                "%s says which neurons were on a GPU once, not how often they fire: pi-place "
+                "needs counts, make them with: pi-profile %s --data FILE",
+                index, c->opt->output);
 out:
+    free(index);
     free(path);
     return rc;
 }

@@ -99,7 +99,7 @@ fails 2 'more than the context of 256' 'more than the context' pi-run -q -m "$m"
 fails 2 'more than the context of 20' 'more than -c' $bench -c 20
 fails 2 'its own prompt' 'a prompt' pi-run -q -m "$m" --bench -p x
 fails 2 'neither -n nor --verify' '-n' pi-run -q -m "$m" --bench -n 1
-fails 2 'go with --bench' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
+fails 2 'goes with --bench or --serve' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
 fails 2 'only one of' 'with --perplexity' pi-run -q -m "$m" --bench --perplexity "$tmp/hw.yaml"
 fails 2 '--parallel' 'no sequence' pi-run -q -m "$m" --bench --parallel 0
 fails 7 'nowhere' 'a hardware file that is not there' pi-run -q -m "$m" --bench --bench-tokens 1 --hardware "$tmp/nowhere"
