@@ -222,8 +222,8 @@ static const struct {
     bool relu;
 } namings[] = {
     {"fc1.weight", "fc2.weight", "fc1.bias", "fc2.bias", true},
-    {"0.weight", "1.weight", "0.bias", "1.bias", false},
     {"0.weight", "2.weight", "0.bias", "2.bias", true},
+    {"0.weight", "1.weight", "0.bias", "1.bias", false},
 };
 
 static enum pi_code torch_layer(const struct pi_source *src, const char *path,

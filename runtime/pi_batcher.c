@@ -258,7 +258,7 @@ static uint32_t find_top(const float *logits, uint32_t n_vocab, uint32_t n,
     for (uint32_t i = 0; i < n_vocab && n > 0; i++) {
         uint32_t at = have;
 
-        if (!(have < n || logits[i] > top[have - 1].logprob))
+        if (!isfinite(logits[i]) || !(have < n || logits[i] > top[have - 1].logprob))
             continue;
         if (have < n)
             have++;
@@ -271,15 +271,15 @@ static uint32_t find_top(const float *logits, uint32_t n_vocab, uint32_t n,
     return have;
 }
 
-/* log of the sum of exponentials. */
+/* log of the sum of exponentials, of the finite logits: what the sampler looks at. */
 static double log_total(const float *logits, uint32_t n_vocab)
 {
     double most = -INFINITY, sum = 0.0;
 
     for (uint32_t i = 0; i < n_vocab; i++)
-        most = fmax(most, (double)logits[i]);
+        most = isfinite(logits[i]) ? fmax(most, (double)logits[i]) : most;
     for (uint32_t i = 0; i < n_vocab; i++)
-        sum += exp((double)logits[i] - most);
+        sum += isfinite(logits[i]) ? exp((double)logits[i] - most) : 0.0;
     return most + log(sum);
 }
 

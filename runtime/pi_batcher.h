@@ -1,7 +1,7 @@
 /*
  * pi_batcher.h - the decode core of every front end: sequences that come and go, decoded together (continuous batching, Orca, Yu et al. 2022).
  *
- * A round feeds one chunk of one waiting prompt (the oldest first, so that a long one does not hold up the others for longer than a chunk), then one token of
+ * A round feeds one chunk of one waiting prompt (the oldest first; sequences that are being decoded wait for no more than that), then one token of
  * each sequence that is being decoded, in one step of the engine. Prompts are cut at multiples of PI_PROMPT_CHUNK from position 0, draws depend on (seed, position)
  * alone and the engine's results for a token on that token's sequence alone, so a sequence's text does not depend on who else is there.
  *
@@ -26,7 +26,7 @@ struct pi_batcher;
 struct pi_top_token {
     int32_t token;
     float
-        logprob; /* natural, of the model's own distribution: no penalty, temperature 1, nothing cut off */
+        logprob; /* natural, of the model's own distribution: no penalty, temperature 1, nothing cut off but what ignore_eos bans */
 };
 
 struct pi_drawn {
@@ -107,7 +107,7 @@ bool pi_batcher_is_free(const struct pi_batcher *b, uint32_t slot);
  * beyond what it leaves room for (not UINT32_MAX); PI_E_INFEASIBLE: no slot is free; PI_E_NOMEM. On an error no callback is called. */
 enum pi_code pi_batcher_add(struct pi_batcher *b, const struct pi_sequence *s, uint32_t *slot_out,
                             struct pi_err *err) PI_MUST_CHECK;
-/* Ends the sequence of a slot before the next round. */
+/* The sequence of a slot ends at the beginning of the next round. */
 void pi_batcher_cancel(struct pi_batcher *b, uint32_t slot);
 
 /* One round. An engine's error ends all sequences with it and is returned: the engine may be of no more use. */

@@ -208,6 +208,8 @@ static enum pi_code check_order(const struct pi_message *m, size_t n, struct pi_
         if (i > 0 && m[i].role == PI_ROLE_SYSTEM)
             return pi_err_set(err, PI_E_USAGE,
                               "message %zu: a system message that is not the first", i);
+        if (m[i].role == PI_ROLE_ASSISTANT && (i == 0 || m[i - 1].role == PI_ROLE_SYSTEM))
+            return pi_err_set(err, PI_E_USAGE, "message %zu: an answer to nothing", i);
         if (i > 0 && m[i].role == m[i - 1].role)
             return pi_err_set(err, PI_E_USAGE,
                               "messages %zu and %zu: two of the same role in a row", i - 1, i);

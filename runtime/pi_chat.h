@@ -35,7 +35,7 @@ const char *pi_chat_name(const struct pi_chat_format *f);
 const char *pi_chat_stop(const struct pi_chat_format *f);
 
 /* Appends the tokens of a conversation, up to where the assistant's next answer begins. Formats without a system role put its text in front of the user's first.
- * PI_E_USAGE: no message, a system message that is not the first, two of a role in a row; PI_E_NOMEM. */
+ * PI_E_USAGE: no message, a system message that is not the first, two of a role in a row, an answer to nothing, an answer at the end; PI_E_NOMEM. */
 enum pi_code pi_chat_encode(const struct pi_chat_format *f, const struct pi_tokenizer *tok,
                             const struct pi_message *m, size_t n, struct pi_tokens *out,
                             struct pi_err *err) PI_MUST_CHECK;

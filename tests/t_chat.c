@@ -102,14 +102,15 @@ static void test_refused(void)
     struct pi_err e = {0};
     const struct pi_message late[] = {message(PI_ROLE_USER, "a"), message(PI_ROLE_SYSTEM, "S")},
                             twice[] = {message(PI_ROLE_USER, "a"), message(PI_ROLE_USER, "b")},
-                            said[] = {message(PI_ROLE_ASSISTANT, "b")};
+                            said[] = {message(PI_ROLE_USER, "a"), message(PI_ROLE_ASSISTANT, "b")};
 
     PASSES(vocab_commit(v, vocab_begin(v), &t, &e), e);
     PASSES(pi_chat_find("chatml", &f, &e), e);
     FAILS(pi_chat_encode(f, t, late, 0, &k, &e), PI_E_USAGE, "without a message", e);
     FAILS(pi_chat_encode(f, t, late, 2, &k, &e), PI_E_USAGE, "message 1: a system message", e);
     FAILS(pi_chat_encode(f, t, twice, 2, &k, &e), PI_E_USAGE, "messages 0 and 1", e);
-    FAILS(pi_chat_encode(f, t, said, 1, &k, &e), PI_E_USAGE, "not the user's", e);
+    FAILS(pi_chat_encode(f, t, said, 2, &k, &e), PI_E_USAGE, "not the user's", e);
+    FAILS(pi_chat_encode(f, t, said + 1, 1, &k, &e), PI_E_USAGE, "an answer to nothing", e);
     FAILS(pi_chat_find("klingon", &f, &e), PI_E_USAGE, "expected " PI_CHAT_NAMES, e);
     EQ(k.n, 0);
     pi_tokenizer_destroy(t);

@@ -149,6 +149,8 @@ static enum pi_code read_seed(struct reader *r)
     const json_t *v = get(r, "seed");
     uint64_t seed = 0;
 
+    if (v == NULL && r->api->seed_given)
+        return PI_OK;
     if (v == NULL) {
         if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) == (ssize_t)sizeof(seed))
             r->spec.sampler.seed = seed & 0xffffffff;
@@ -183,6 +185,7 @@ static enum pi_code read_length(struct reader *r)
     enum pi_code rc = PI_OK;
 
     r->spec.n_predict = r->spec.kind == PI_CALL_TEXT ? 16 : UINT32_MAX; /* OpenAI's defaults */
+    r->spec.soft = r->spec.kind == PI_CALL_TEXT && get(r, "max_tokens") == NULL;
     PI_TRY(whole(r, "max_tokens", 0, INT32_MAX, &r->spec.n_predict));
     if (r->spec.kind == PI_CALL_CHAT)
         PI_TRY(whole(r, "max_completion_tokens", 0, INT32_MAX, &r->spec.n_predict));
@@ -399,17 +402,13 @@ out:
 
 static enum pi_code check_room(struct reader *r)
 {
-    const bool given = get(r, "max_tokens") != NULL || get(r, "max_completion_tokens") != NULL;
-
     for (size_t i = 0; i < r->spec.n_prompts; i++) {
         const size_t n = r->prompts[i].n;
 
-        if (!given && n <= r->api->n_ctx && r->spec.n_predict > r->api->n_ctx - n)
-            r->spec.n_predict = UINT32_MAX; /* less room than by default */
         if (n == 0)
             return refuse(r, "prompt", "empty, and the model has no token that begins a text");
-        if (n > r->api->n_ctx ||
-            (r->spec.n_predict != UINT32_MAX && r->spec.n_predict > r->api->n_ctx - n)) {
+        if (n > r->api->n_ctx || (!r->spec.soft && r->spec.n_predict != UINT32_MAX &&
+                                  r->spec.n_predict > r->api->n_ctx - n)) {
             r->fault->code = "context_length_exceeded";
             r->fault->param = r->spec.kind == PI_CALL_CHAT ? "messages" : "prompt";
             return pi_err_set(r->err, PI_E_RANGE,

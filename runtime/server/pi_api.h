@@ -2,7 +2,8 @@
  * pi_api.h - requests of an OpenAI-compatible API, from JSON to calls.
  *
  * Every value is checked for type and range and refused with its name; parameters that would change the text and that are not implemented are refused when they
- * ask for something. Beyond OpenAI's: top_k, min_p, repeat_penalty, repeat_last_n, ignore_eos. What is not given is as on pi-run's command line.
+ * ask for something. Beyond OpenAI's: top_k, min_p, repeat_penalty, repeat_last_n, ignore_eos. What is not given is as on pi-run's command line, but for
+ * max_tokens, which is as OpenAI has it.
  */
 #ifndef PI_API_H
 #define PI_API_H
@@ -17,7 +18,7 @@ struct pi_api {
     const struct pi_tokenizer *tok;
     const struct pi_chat_format *format;
     struct pi_sampler_options sampler; /* defaults */
-    bool ignore_eos;
+    bool ignore_eos, seed_given; /* seed_given: requests without one have the command line's */
     uint32_t n_ctx;
     const char *model; /* its name */
 };

@@ -189,7 +189,9 @@ static json_t *text_logprobs(const struct pi_choice *x, size_t from, size_t to)
            *offsets = json_array();
     size_t offset = 0;
 
-    for (size_t i = 0; i < to; i++) {
+    for (size_t i = 0; i < from; i++)
+        offset += pi_tokenizer_piece(x->call->tok, x->tokens[i].token).n;
+    for (size_t i = from; i < to; i++) {
         const struct pi_choice_token *t = &x->tokens[i];
         json_t *top = json_object();
 
@@ -200,13 +202,10 @@ static json_t *text_logprobs(const struct pi_choice *x, size_t from, size_t to)
             (void)json_object_set_new(top, json_string_value(name), json_real((double)o->logprob));
             json_decref(name);
         }
-        if (i >= from) {
-            (void)json_array_append_new(tokens, piece_text(x->call, t->token));
-            (void)json_array_append_new(probs, json_real((double)t->logprob));
-            (void)json_array_append(tops, top);
-            (void)json_array_append_new(offsets, json_integer((json_int_t)offset));
-        }
-        json_decref(top);
+        (void)json_array_append_new(tokens, piece_text(x->call, t->token));
+        (void)json_array_append_new(probs, json_real((double)t->logprob));
+        (void)json_array_append_new(tops, top);
+        (void)json_array_append_new(offsets, json_integer((json_int_t)offset));
         offset += pi_tokenizer_piece(x->call->tok, t->token).n;
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", probs,
@@ -373,7 +372,7 @@ bool pi_choice_drawn(struct pi_choice *x, const struct pi_drawn *d)
     const struct pi_str piece = pi_tokenizer_piece(c->tok, d->token);
     struct pi_err err = {0};
 
-    if (c->dropped)
+    if (c->dropped || c->status != 200)
         return false;
     c->n_drawn_tokens++;
     if (c->spec.stream && c->spec.kind == PI_CALL_CHAT && x->n_tokens == 0)
@@ -405,6 +404,8 @@ void pi_choice_ended(struct pi_choice *x, enum pi_finish finish, const struct pi
             x->n_limit = x->text.n_clean;
         x->finish = finish == PI_FINISH_EOS || finish == PI_FINISH_STOPPED ? "stop" : "length";
     }
+    if (c->spec.stream && c->spec.kind == PI_CALL_CHAT && x->n_tokens == 0 && c->status == 200)
+        send_role(x);
     if (c->spec.stream && c->status == 200)
         send_delta(x);
     c->n_ended++;

@@ -30,8 +30,6 @@ struct pi_choice {
     size_t n_tops, cap_tops;
     const char *finish; /* "stop", "length"; NULL: not at its end */
     double began;
-    uint32_t slot;
-    bool in_slot, waiting;
     struct pi_choice *next; /* in the queue */
 };
 

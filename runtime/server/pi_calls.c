@@ -104,6 +104,9 @@ enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c, struct pi_er
     (void)pthread_mutex_lock(&q->lock);
     if (q->closed)
         PI_FAIL(err, PI_E_INTERRUPTED, "the server is going down");
+    if (c->n_choices > q->opt.n_queue)
+        PI_FAIL(err, PI_E_RANGE, "%zu choices, at most %u can wait", c->n_choices,
+                (unsigned)q->opt.n_queue);
     if (c->n_choices > q->opt.n_queue - q->n_waiting)
         PI_FAIL(err, PI_E_INFEASIBLE, "%u requests wait already: try again later",
                 (unsigned)q->n_waiting);
@@ -111,7 +114,6 @@ enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c, struct pi_er
     c->refs += (uint32_t)c->n_choices;
     (void)pthread_mutex_unlock(&c->lock);
     for (size_t i = 0; i < c->n_choices; i++) {
-        c->choices[i].waiting = true;
         *q->last = &c->choices[i];
         q->last = &c->choices[i].next;
         q->n_waiting++;
@@ -207,7 +209,6 @@ static void ended(void *ctx, enum pi_finish how, const struct pi_sequence_stats 
     struct pi_choice *x = ctx;
 
     (void)stats;
-    x->in_slot = false;
     finish(x, how, err);
 }
 
@@ -230,14 +231,13 @@ static void begin(struct pi_calls *q, struct pi_choice *x)
     uint32_t slot = 0;
 
     seq.sampler.seed = x->seed;
+    if (s->soft && s->n_predict != UINT32_MAX && s->n_predict > q->opt.n_ctx - seq.n_prompt)
+        seq.n_predict = UINT32_MAX;
     x->began = pi_now();
-    x->in_slot = true;
     if (pi_batcher_add(q->opt.batcher, &seq, &slot, &err) != PI_OK) {
-        x->in_slot = false;
         finish(x, PI_FINISH_ERROR, &err);
         return;
     }
-    x->slot = slot;
     q->running[slot] = x;
 }
 
@@ -252,7 +252,6 @@ static struct pi_choice *take(struct pi_calls *q)
     if (q->first == NULL)
         q->last = &q->first;
     q->n_waiting--;
-    x->waiting = false;
     return x;
 }
 
@@ -295,6 +294,23 @@ static void poke(struct pi_calls *q)
         wake_locked(x->call);
 }
 
+/* Takes out of the queue those whose client is gone. The queue's lock is held. */
+static void weed(struct pi_calls *q)
+{
+    struct pi_choice **at = &q->first, *x;
+
+    while ((x = *at) != NULL) {
+        if (!is_dropped(x)) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        q->n_waiting--;
+        finish(x, PI_FINISH_CANCELLED, NULL);
+    }
+    q->last = at;
+}
+
 /* Fills free slots from the queue; says whether there is something to do. */
 static bool fill(struct pi_calls *q)
 {
@@ -304,6 +320,8 @@ static bool fill(struct pi_calls *q)
     (void)pthread_mutex_lock(&q->lock);
     dropped = q->dirty;
     q->dirty = false;
+    if (dropped)
+        weed(q);
     while (pi_batcher_free_slots(q->opt.batcher) > 0 && (x = take(q)) != NULL) {
         (void)pthread_mutex_unlock(&q->lock);
         if (is_dropped(x))

@@ -31,8 +31,9 @@ struct pi_call_spec {
     const struct pi_tokens *prompts; /* (n_prompts) */
     size_t n_prompts;
     uint32_t n;                        /* choices of each prompt */
-    struct pi_sampler_options sampler; /* of the first choice; choice i has seed + i */
+    struct pi_sampler_options sampler; /* of a prompt's first choice; its choice i has seed + i */
     uint32_t n_predict;                /* UINT32_MAX: what the context has room for */
+    bool soft;                         /* n_predict is a default: less where there is less room */
     const char *const *stops;
     size_t n_stops;
     bool stream, usage, logprobs, ignore_eos;
@@ -60,12 +61,13 @@ unsigned pi_call_answer(struct pi_call *c, char **body_out);
 struct pi_calls_options {
     struct pi_batcher *batcher; /* borrowed; used by pi_calls_work() alone */
     uint32_t n_slots, n_queue;  /* sequences decoded at once; choices that may wait */
+    uint32_t n_ctx;             /* positions of a sequence */
     double
-        time_limit; /* seconds from a choice's first chunk on, then it ends as if by length; 0: none */
+        time_limit; /* seconds from when a choice has a slot, then it ends as if by length; 0: none */
 };
 
 struct pi_calls_totals {
-    uint64_t calls, choices, cancelled, failed;
+    uint64_t calls, choices;
     uint32_t active, waiting;
     struct pi_batcher_totals batch;
 };
@@ -74,12 +76,12 @@ enum pi_code pi_calls_create(const struct pi_calls_options *opt, struct pi_calls
                              struct pi_err *err) PI_MUST_CHECK;
 void pi_calls_destroy(struct pi_calls *q); /* after pi_calls_work() returned; accepts NULL */
 
-/* Hands a call in. PI_E_INFEASIBLE: too many wait; PI_E_INTERRUPTED: the server is going down. Then the call is still the caller's to drop. */
+/* Hands a call in. PI_E_INFEASIBLE: too many wait; PI_E_RANGE: more than may ever wait; PI_E_INTERRUPTED: the server is going down. Then the call is still the caller's to drop. */
 enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c,
                              struct pi_err *err) PI_MUST_CHECK;
 void pi_calls_get_totals(struct pi_calls *q, struct pi_calls_totals *out);
 
-/* Runs calls until stop(ctx) says so (asked at least every 0.1 s): what waits then is told so, what is being decoded may end within grace seconds. An error of
+/* Runs calls until stop(ctx) says so (asked once a round, or every 0.1 s): what waits then is told so, what is being decoded may end within grace seconds. An error of
  * the engine ends all calls and is returned. Returns once the HTTP side has dropped all calls, or 5 s after the last was at its end. */
 enum pi_code pi_calls_work(struct pi_calls *q, bool (*stop)(void *ctx), void *ctx, double grace,
                            struct pi_err *err) PI_MUST_CHECK;

@@ -39,7 +39,7 @@ struct request {
     struct MHD_Connection *connection;
     char *body; /* (n) */
     size_t n, cap;
-    bool too_large;
+    bool too_large, refused;
     struct pi_call *call; /* or NULL */
 };
 
@@ -199,6 +199,13 @@ static enum MHD_Result stream(struct request *r)
     return ok;
 }
 
+static void drop_body(struct request *r)
+{
+    free(r->body);
+    r->body = NULL;
+    r->n = r->cap = 0;
+}
+
 static enum MHD_Result submit(struct request *r, enum pi_call_kind kind)
 {
     struct pi_api_fault fault;
@@ -207,6 +214,7 @@ static enum MHD_Result submit(struct request *r, enum pi_call_kind kind)
                                    &fault, &err);
     bool streams;
 
+    drop_body(r);
     if (rc != PI_OK)
         return refuse(r, pi_status_of(rc) == 400 ? fault.status : pi_status_of(rc), err.msg,
                       fault.param, fault.code);
@@ -241,7 +249,7 @@ static enum MHD_Result post(struct request *r, const char *path)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* Compares all of what was given, so that the time tells nothing of the key. */
+/* Compares all of what was given, so that the time tells nothing of the key but its length. */
 static bool is_key(const char *key, const char *given)
 {
     static const char bearer[] = "Bearer ";
@@ -265,28 +273,43 @@ static bool is_post_path(const char *path)
 
 static bool is_get_path(const char *path)
 {
-    return strncmp(path, "/v1/models", 10) == 0 || strcmp(path, "/metrics") == 0 ||
-           strcmp(path, "/health") == 0;
+    return strcmp(path, "/v1/models") == 0 || strncmp(path, "/v1/models/", 11) == 0 ||
+           strcmp(path, "/metrics") == 0 || strcmp(path, "/health") == 0;
+}
+
+static bool is_get(const char *method)
+{
+    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
+/* What can be refused before a body is taken: true, and *done says how that went. */
+static bool refuse_head(struct request *r, const char *method, const char *path,
+                        enum MHD_Result *done)
+{
+    const char *key = r->s->o->api_key;
+
+    if (!is_post_path(path) && !is_get_path(path))
+        *done = refuse(r, 404, "no such path", NULL, NULL);
+    else if (is_post_path(path) ? strcmp(method, "POST") != 0 : !is_get(method))
+        *done = refuse(r, 405, "not with this method", NULL, NULL);
+    else if (key != NULL && strcmp(path, "/health") != 0 &&
+             !is_key(key, MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND,
+                                                      MHD_HTTP_HEADER_AUTHORIZATION)))
+        *done = refuse(r, 401, "no or a wrong API key", NULL, "invalid_api_key");
+    else
+        return false;
+    return true;
 }
 
 static enum MHD_Result answer(struct request *r, const char *method, const char *path)
 {
-    const bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     static char health[] = "{\"status\":\"ok\"}";
 
-    if (!is_post_path(path) && !is_get_path(path))
-        return refuse(r, 404, "no such path", NULL, NULL);
-    if (is_post_path(path) ? strcmp(method, "POST") != 0 : !get)
-        return refuse(r, 405, "not with this method", NULL, NULL);
     if (strcmp(path, "/health") == 0)
         return reply(r, 200, "application/json", health, false);
-    if (r->s->o->api_key != NULL &&
-        !is_key(r->s->o->api_key, MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND,
-                                                              MHD_HTTP_HEADER_AUTHORIZATION)))
-        return refuse(r, 401, "no or a wrong API key", NULL, "invalid_api_key");
     if (strcmp(path, "/metrics") == 0)
         return get_metrics(r);
-    return get ? get_models(r, path) : post(r, path);
+    return is_get(method) ? get_models(r, path) : post(r, path);
 }
 
 static void keep_body(struct request *r, const char *data, size_t n)
@@ -294,6 +317,7 @@ static void keep_body(struct request *r, const char *data, size_t n)
     if (r->too_large || n > r->s->o->max_request - r->n ||
         pi_grow_array(&r->body, &r->cap, r->n + n, 1, NULL) != PI_OK) {
         r->too_large = true;
+        drop_body(r);
         return;
     }
     memcpy(r->body + r->n, data, n);
@@ -305,6 +329,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
                                   size_t *n_data, void **state)
 {
     struct request *r = *state;
+    enum MHD_Result done = MHD_YES;
 
     (void)version;
     if (r == NULL) { /* the header is there */
@@ -314,14 +339,16 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
         r->s = ctx;
         r->connection = connection;
         *state = r;
-        return MHD_YES;
+        r->refused = refuse_head(r, method, path, &done);
+        return done;
     }
     if (*n_data > 0) {
-        keep_body(r, data, *n_data);
+        if (!r->refused)
+            keep_body(r, data, *n_data);
         *n_data = 0;
         return MHD_YES;
     }
-    return answer(r, method, path);
+    return r->refused ? MHD_YES : answer(r, method, path);
 }
 
 static void on_end(void *ctx, struct MHD_Connection *connection, void **state,
@@ -336,7 +363,7 @@ static void on_end(void *ctx, struct MHD_Connection *connection, void **state,
         return;
     if (r->call != NULL)
         pi_call_drop(r->s->calls, r->call);
-    free(r->body);
+    drop_body(r);
     free(r);
     *state = NULL;
 }
@@ -405,7 +432,8 @@ static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
                                           .n_vocab = s->l->model.shape.n_vocab,
                                           .run = run_batch,
                                           .run_ctx = s->l->engine};
-    struct pi_calls_options co = {.n_slots = o->n_parallel,
+    struct pi_calls_options co = {.n_ctx = s->l->n_ctx,
+                                  .n_slots = o->n_parallel,
                                   .n_queue = o->n_parallel * QUEUE_PER_SLOT,
                                   .time_limit = o->time_limit};
     bool known = true;
@@ -416,6 +444,7 @@ static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
     s->api = (struct pi_api){.tok = s->l->tok,
                              .sampler = o->sampler,
                              .ignore_eos = o->ignore_eos,
+                             .seed_given = o->seed_given,
                              .n_ctx = s->l->n_ctx,
                              .model = s->model};
     if (o->chat_template != NULL)

@@ -113,8 +113,16 @@ refused 400 '"param":"presence_penalty"' /v1/completions '{"prompt":"x","presenc
 refused 400 'context_length_exceeded' /v1/completions '{"prompt":"x","max_tokens":100000}'
 refused 400 'does not have' /v1/completions '{"prompt":[-1]}'
 refused 400 '"param":"messages"' /v1/chat/completions '{"messages":[{"role":"robot","content":"x"}]}'
-refused 400 'not the user' /v1/chat/completions '{"messages":[{"role":"assistant","content":"x"}]}'
+refused 400 'not the user' /v1/chat/completions '{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"x"}]}'
+refused 400 'answer to nothing' /v1/chat/completions '{"messages":[{"role":"system","content":"x"},{"role":"assistant","content":"x"}]}'
 refused 404 'model_not_found' /v1/completions '{"model":"other","prompt":"x"}'
+long=$(awk 'BEGIN { for (i = 1; i < 250; i++) printf "%d,", i % 90; print 5 }')
+call POST /v1/completions "{\"prompt\":[[1,5,9],[$long]],\"ignore_eos\":true,\"temperature\":0}"
+[ "$got" = 200 ] && said '"completion_tokens":22,'
+check $? 'by default 16 tokens, or what there is room for: each prompt for itself'
+call POST /v1/completions "{\"prompt\":[1],\"n\":100,\"max_tokens\":1}"
+[ "$got" = 200 ] && said '"index":99'
+check $? 'a hundred choices'
 call POST /v1/nothing '{}'
 [ "$got" = 404 ]
 check $? 'no such path'
