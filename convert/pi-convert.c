@@ -112,8 +112,9 @@ static enum pi_code check_args(struct args *a, const char *source, struct pi_err
 
     if (source == NULL)
         PI_FAIL(err, PI_E_USAGE, "no SOURCE given (see --help)");
-    if (a->dump && (o->output != NULL || o->type_given || o->hidden_act != NULL ||
-                    o->accept_edited || o->list || o->json || a->keep.n > 0))
+    if (a->dump &&
+        (o->output != NULL || o->type_given || o->hidden_act != NULL || o->accept_edited ||
+         o->list || o->json || a->keep.n > 0 || o->predictor != NULL || a->no_check))
         PI_FAIL(err, PI_E_USAGE,
                 "--dump writes no model: no other option but --verbose goes with it");
     if (a->dump)

@@ -124,6 +124,7 @@ static enum pi_code open_hf(struct conversion *c, struct pi_err *err)
     PI_TRY(pi_json_load(o->source, "config.json", false, &c->config, err));
     PI_TRY(pi_hf_config_read(&c->config, o->hidden_act, o->notes, &c->hf, err));
     PI_TRY(pi_source_open(o->source, &c->src, err));
+    c->hf.tied = pi_hf_is_tied(&c->hf, &c->src);
     PI_TRY(pi_hf_map(&c->hf, &c->src, o->notes, &c->plan, err));
     PI_TRY(pi_hf_vocab_load(o->source, &c->hf, o->notes, &c->vocab, err));
     PI_TRY(hf_lineage(c, err));
@@ -222,13 +223,50 @@ static const struct pi_recipe *named_recipe(const struct conversion *c)
     return c->opt->recipe;
 }
 
+/* A file that is there, in this folder, and no GGUF file: a configuration, a tokenizer, a checkpoint. */
+static bool is_beside(const char *dir, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const size_t n = strlen(name);
+    char *same = pi_asprintf(NULL, "%s/%s", dir, name);
+    const bool beside =
+        same != NULL && pi_file_same(same, path) && !(n > 5 && strcmp(name + n - 5, ".gguf") == 0);
+
+    free(same);
+    return beside;
+}
+
 /* A GGUF source may be replaced by its conversion; a checkpoint's file may not. */
 static enum pi_code check_output(const struct conversion *c, struct pi_err *err)
 {
+    static const char *const kinds[] = {"predictor", "profile"};
+    enum pi_code rc = PI_OK;
+    const char *out = c->opt->output;
+    char *artifact = NULL;
+
+    if (out == NULL) /* --list */
+        return PI_OK;
     for (size_t i = 0; i < c->src.n_maps; i++)
-        if (pi_file_same(c->src.maps[i].path, c->opt->output))
-            return pi_err_set(err, PI_E_USAGE, "%s is part of the source", c->opt->output);
-    return PI_OK;
+        if (pi_file_same(c->src.maps[i].path, out))
+            PI_FAIL(err, PI_E_USAGE, "%s is part of the source", out);
+    for (size_t i = 0; i < c->gguf.n_parts; i++)
+        if (pi_file_same(c->gguf.parts[i].path, out))
+            PI_FAIL(err, PI_E_USAGE, "%s is part of the source", out);
+    if ((c->is_hf && is_beside(c->opt->source, out)) ||
+        (c->opt->predictor != NULL && is_beside(c->opt->predictor, out)))
+        PI_FAIL(err, PI_E_USAGE, "%s is a file of the source's folder", out);
+    for (size_t i = 0; !c->is_hf && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        artifact = pi_path_artifact(out, kinds[i], err);
+        if (artifact == NULL)
+            return PI_E_NOMEM;
+        if (pi_file_same(c->opt->source, artifact))
+            PI_FAIL(err, PI_E_USAGE, "%s is where the source's %s would go", artifact, kinds[i]);
+        free(artifact);
+        artifact = NULL;
+    }
+out:
+    free(artifact);
+    return rc;
 }
 
 /* Predictors of others are measured on the model; strangers among them are sent away. */
@@ -313,6 +351,10 @@ static enum pi_code write_profile(const struct conversion *c, struct pi_err *err
 
     if (path == NULL)
         return PI_E_NOMEM;
+    if (access(path, F_OK) == 0) { /* perhaps the work of hours */
+        pi_note(c->opt->notes, "%s is there already and stays as it is", path);
+        goto out;
+    }
     PI_TRY(pi_import_activation(c->opt->source, &c->shape, &c->lineage, path, &found, err));
     if (found)
         pi_note(c->opt->notes, "wrote %s: activation counts, without samples to train on", path);

@@ -55,6 +55,9 @@ enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src
                        const struct pi_notes *notes, struct pi_plan *plan,
                        struct pi_err *err) PI_MUST_CHECK;
 
+/* Whether the output head is the embedding: as the configuration says, unless the checkpoint has a head of its own with other numbers. */
+bool pi_hf_is_tied(const struct pi_hf_config *c, const struct pi_source *src);
+
 /* general.* and {arch}.* keys. */
 enum pi_code pi_hf_set_keys(const struct pi_hf_config *c, struct pi_gguf_writer *w,
                             struct pi_err *err) PI_MUST_CHECK;

@@ -395,6 +395,17 @@ static const struct row *rows_of(const struct pi_hf_config *c, bool layer)
     }
 }
 
+bool pi_hf_is_tied(const struct pi_hf_config *c, const struct pi_source *src)
+{
+    const struct pi_src_tensor *head = pi_hf_find(src, "lm_head.weight"),
+                               *embd = pi_hf_find(src, "embed_tokens.weight");
+
+    if (!c->tied || head == NULL || embd == NULL)
+        return c->tied;
+    return head->bytes == embd->bytes && head->type == embd->type &&
+           (head->data == embd->data || memcmp(head->data, embd->data, head->bytes) == 0);
+}
+
 enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src,
                        const struct pi_notes *notes, struct pi_plan *plan, struct pi_err *err)
 {

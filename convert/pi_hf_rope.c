@@ -70,7 +70,8 @@ static void limit_dynamic(const struct pi_hf_rd *r, uint32_t orig, struct pi_hf_
 /* The object that holds scaling: "rope_parameters", or "rope_scaling" of older configurations; NULL without either. */
 static enum pi_code find_rope(const struct pi_hf_rd *r, const json_t **out, struct pi_err *err)
 {
-    const char *name = pi_json_has(r->o, "rope_parameters") ? "rope_parameters" : "rope_scaling",
+    /* where both are there the old name is what somebody added: transformers goes by it too */
+    const char *name = pi_json_has(r->o, "rope_scaling") ? "rope_scaling" : "rope_parameters",
                *part;
     json_t *o = json_object_get(r->o, name), *v;
 
@@ -140,6 +141,9 @@ enum pi_code pi_hf_read_rope(const struct pi_hf_rd *r, bool partial, struct pi_h
     PI_TRY(find_rope(r, &s.o, err));
     c->shape.rope_base = 10000.0f;
     PI_TRY(pi_json_f32(r->o, r->path, "rope_theta", 1.0, 1e12, &c->shape.rope_base, err));
+    if (json_is_object(json_object_get(r->o, "rope_parameters")))
+        PI_TRY(pi_json_f32(json_object_get(r->o, "rope_parameters"), r->path, "rope_theta", 1.0,
+                           1e12, &c->shape.rope_base, err));
     PI_TRY(pi_json_f32(s.o, r->path, "rope_theta", 1.0, 1e12, &c->shape.rope_base, err));
     PI_TRY(pi_json_string(s.o, r->path, "type", &type, err));
     PI_TRY(pi_json_string(s.o, r->path, "rope_type", &type, err));

@@ -111,6 +111,41 @@ out:
     return rc;
 }
 
+/* A weight that is no number decides for every token. */
+static enum pi_code check_finite(const struct pi_import *i, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_cpu *cpu = NULL;
+    float *row = NULL;
+    uint32_t most = i->p.n_embd;
+
+    for (uint32_t l = 0; l < i->p.n_layer; l++)
+        most = i->p.layers[l].width > most ? i->p.layers[l].width : most;
+    PI_TRY(pi_cpu_select(&cpu, err));
+    PI_ALLOC(row, most, err);
+    for (uint32_t l = 0; l < i->p.n_layer; l++) {
+        const struct pi_mat *m[] = {&i->p.layers[l].fc1, &i->p.layers[l].fc2};
+
+        for (size_t k = 0; i->p.layers[l].width > 0 && k < 2; k++) {
+            if (cpu->type[m[k]->type] == NULL)
+                PI_FAIL(err, PI_E_UNSUPPORTED, "%s: layer %u: a predictor of type %s", i->path, l,
+                        pi_type_name(m[k]->type));
+            for (uint32_t r = 0; r < m[k]->n_rows; r++) {
+                cpu->type[m[k]->type]->to_f32(pi_mat_row(m[k], r), row, m[k]->n_cols);
+                for (uint32_t c = 0; c < m[k]->n_cols; c++)
+                    if (!isfinite(row[c]))
+                        PI_FAIL(err, PI_E_CORRUPT,
+                                "%s: layer %u: fc%zu of the predictor: row %u, element %u is not "
+                                "finite as %s",
+                                i->path, l, k + 1, r, c, pi_type_name(m[k]->type));
+            }
+        }
+    }
+out:
+    free(row);
+    return rc;
+}
+
 enum pi_code pi_import_gguf(const struct pi_gguf *g, const struct pi_shape *s,
                             struct pi_import *out, struct pi_err *err)
 {
@@ -129,6 +164,7 @@ enum pi_code pi_import_gguf(const struct pi_gguf *g, const struct pi_shape *s,
     PI_TRY(begin(s, g->map.path, &i, err));
     for (uint32_t l = 0; l < s->n_layer; l++)
         PI_TRY(gguf_layer(g, s, l, threshold, &i, err));
+    PI_TRY(check_finite(&i, err));
     *out = i;
     i = (struct pi_import){0};
 out:
@@ -324,6 +360,7 @@ enum pi_code pi_import_torch(const char *dir, const struct pi_shape *s, bool kee
         free(path);
         path = NULL;
     }
+    PI_TRY(check_finite(&i, err));
     *out = i;
     i = (struct pi_import){0};
 out:

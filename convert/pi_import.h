@@ -27,7 +27,7 @@ struct pi_import {
 };
 
 /* blk.N.fc1 and .fc2 of a GGUF file, as they are stored, and powerinfer.sparse_threshold; a file without them leaves *out as it is. PI_E_CORRUPT for shapes that do
- * not fit the model's (fc2 included, which upstream's loader does not look at), for a layer with one of the two, and for biases. Pointers into g are borrowed. */
+ * not fit the model's (fc2 included, which upstream's loader does not look at), for a layer with one of the two, and for weights that are not finite; PI_E_UNSUPPORTED for biases. Pointers into g are borrowed. */
 enum pi_code pi_import_gguf(const struct pi_gguf *g, const struct pi_shape *s,
                             struct pi_import *out, struct pi_err *err) PI_MUST_CHECK;
 

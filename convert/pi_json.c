@@ -45,6 +45,7 @@ enum pi_code pi_json_load(const char *dir, const char *name, bool optional, stru
     char *text = NULL;
     size_t n = 0;
     struct pi_json j = {0};
+    struct stat st;
 
     if (optional && !pi_json_exists(dir, name)) {
         *out = j;
@@ -53,6 +54,8 @@ enum pi_code pi_json_load(const char *dir, const char *name, bool optional, stru
     j.path = pi_asprintf(err, "%s/%s", dir, name);
     if (j.path == NULL)
         return PI_E_NOMEM;
+    if (stat(j.path, &st) == 0 && !S_ISREG(st.st_mode))
+        PI_FAIL(err, PI_E_IO, "%s: no regular file", j.path);
     PI_TRY(pi_file_read_all(j.path, false, MAX_JSON_BYTES, &text, &n, err));
     PI_TRY(pi_json_parse(text, n, j.path, &j.root, err));
     *out = j;

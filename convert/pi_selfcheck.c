@@ -38,9 +38,9 @@ enum pi_code pi_selfcheck_make_prompt(const struct pi_model *m, struct pi_selfch
 
     rc = pi_tokenizer_create(&m->file, &tok, err);
     if (rc == PI_OK)
-        PI_TRY(pi_tokenizer_encode(tok, text, sizeof(text) - 1, pi_tokenizer_add_bos(tok), false,
-                                   &t, err));
-    else if (rc != PI_E_UNSUPPORTED)
+        rc = pi_tokenizer_encode(tok, text, sizeof(text) - 1, pi_tokenizer_add_bos(tok), false, &t,
+                                 err);
+    if (rc != PI_OK && rc != PI_E_UNSUPPORTED)
         goto out;
     rc = PI_OK;
     p->english = t.n > 1;

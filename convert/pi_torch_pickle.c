@@ -169,7 +169,13 @@ out:
     return rc;
 }
 
-/* (storage, offset, shape, strides, …) */
+/* The newest entries are looked at alone: those of an argument were just made. */
+static bool has_entries(const struct pi_pickle *vm, uint64_t dict)
+{
+    return vm->n_entries > 0 && vm->entries[vm->n_entries - 1].dict == dict;
+}
+
+/* (storage, offset, shape, strides, requires_grad, hooks, metadata) */
 static enum pi_code rebuild_tensor(struct pi_pickle *vm, const struct pi_pickle_value *arg,
                                    uint32_t n)
 {
@@ -183,6 +189,12 @@ static enum pi_code rebuild_tensor(struct pi_pickle *vm, const struct pi_pickle_
         arg[2].kind != PI_PICKLE_TUPLE || arg[3].kind != PI_PICKLE_TUPLE || arg[2].n != arg[3].n)
         return corrupt(vm, "a tensor is made of something else than a storage, its offset, shape "
                            "and strides");
+    if (n > 6 && arg[6].kind == PI_PICKLE_DICT && has_entries(vm, arg[6].i))
+        return pi_err_set(
+            vm->err, PI_E_UNSUPPORTED,
+            "%s: data.pkl: byte %llu: a conjugated or negated view of a tensor: save a "
+            "copy of it",
+            vm->path, (unsigned long long)(vm->at - vm->begin));
     if (arg[2].n > PI_SRC_MAX_DIMS)
         return pi_err_set(vm->err, PI_E_UNSUPPORTED,
                           "%s: a tensor of %u dimensions, at most %d are known", vm->path,

@@ -10,6 +10,9 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define BLAS_BUFFERS ((size_t)256 << 20) /* more than OpenBLAS maps at once */
 
 /* Tile of C in pi_blas_gemm(). */
 #define TILE_M 128
@@ -57,6 +60,21 @@ static void fill_pattern(float *x, size_t n, uint32_t state)
     }
 }
 
+#ifdef HAVE_OPENBLAS
+/* Where it gets no memory for its buffers (a limit on the address space), OpenBLAS tries again for ever. */
+static enum pi_code check_room(struct pi_err *err)
+{
+    void *p =
+        mmap(NULL, BLAS_BUFFERS, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        return pi_err_set(err, PI_E_NOMEM, "no memory for the BLAS library (it maps up to %u MiB)",
+                          (unsigned)(BLAS_BUFFERS >> 20));
+    (void)munmap(p, BLAS_BUFFERS);
+    return PI_OK;
+}
+#endif
+
 enum pi_code pi_blas_init(struct pi_err *err)
 {
     enum {
@@ -69,6 +87,7 @@ enum pi_code pi_blas_init(struct pi_err *err)
     double error;
 
 #ifdef HAVE_OPENBLAS
+    PI_TRY(check_room(err));
     openblas_set_num_threads(1);
 #endif
     PI_ALLOC_ALIGNED(a, M * K, err);

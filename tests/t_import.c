@@ -8,6 +8,7 @@
 #include "tests/tap.h"
 #include "tests/torch_bytes.h"
 
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@ enum {
 static const struct pi_shape shape = {
     .n_layer = N_LAYER, .n_embd = N_EMBD, .n_ff = N_FF, .gated = true};
 static float fc1[WIDTH * N_EMBD], fc2[N_FF * WIDTH], bias[N_FF];
+static float huge1[WIDTH * N_EMBD],
+    nan2[N_FF * WIDTH]; /* with one number that is none, or none in F16 */
 static struct zip_bytes z;
 
 /* ---- a folder ---- */
@@ -110,21 +113,20 @@ static void test_folder(void)
 
 static void test_strangers(void)
 {
-    const struct torch_matrix good[] = {{"fc1.weight", WIDTH, N_EMBD, fc1},
-                                        {"fc2.weight", N_FF, WIDTH, fc2}},
-                              narrow[] = {{"fc1.weight", WIDTH * 2, N_EMBD / 2, fc1},
-                                          {"fc2.weight", N_FF, WIDTH, fc2}},
-                              half[] = {{"fc1.weight", WIDTH, N_EMBD, fc1},
-                                        {"fc2.weight", N_FF / 2, WIDTH, fc2}},
-                              other[] = {{"fc1.weight", WIDTH, N_EMBD, fc1}},
-                              biased[] = {{"fc1.weight", WIDTH, N_EMBD, fc1},
-                                          {"fc2.weight", N_FF, WIDTH, fc2},
-                                          {"fc1.bias", WIDTH, 0, fc1}},
-                              vector[] = {{"fc1.weight", WIDTH, 0, fc1},
-                                          {"fc2.weight", N_FF, WIDTH, fc2}},
-                              short_bias[] = {{"fc1.weight", WIDTH, N_EMBD, fc1},
-                                              {"fc2.weight", N_FF, WIDTH, fc2},
-                                              {"fc2.bias", WIDTH, 0, fc1}};
+    const struct torch_matrix
+        good[] = {{"fc1.weight", WIDTH, N_EMBD, fc1}, {"fc2.weight", N_FF, WIDTH, fc2}},
+        narrow[] = {{"fc1.weight", WIDTH * 2, N_EMBD / 2, fc1}, {"fc2.weight", N_FF, WIDTH, fc2}},
+        half[] = {{"fc1.weight", WIDTH, N_EMBD, fc1}, {"fc2.weight", N_FF / 2, WIDTH, fc2}},
+        other[] = {{"fc1.weight", WIDTH, N_EMBD, fc1}},
+        biased[] = {{"fc1.weight", WIDTH, N_EMBD, fc1},
+                    {"fc2.weight", N_FF, WIDTH, fc2},
+                    {"fc1.bias", WIDTH, 0, fc1}},
+        broken[] = {{"fc1.weight", WIDTH, N_EMBD, fc1}, {"fc2.weight", N_FF, WIDTH, nan2}},
+        large[] = {{"fc1.weight", WIDTH, N_EMBD, huge1}, {"fc2.weight", N_FF, WIDTH, fc2}},
+        vector[] = {{"fc1.weight", WIDTH, 0, fc1}, {"fc2.weight", N_FF, WIDTH, fc2}},
+        short_bias[] = {{"fc1.weight", WIDTH, N_EMBD, fc1},
+                        {"fc2.weight", N_FF, WIDTH, fc2},
+                        {"fc2.bias", WIDTH, 0, fc1}};
     const struct {
         const struct torch_matrix *m;
         unsigned n;
@@ -136,6 +138,9 @@ static void test_strangers(void)
         {half, 2, PI_E_MISMATCH, "fc2.weight is 20 x 8, a predictor of this model needs 40 x 8"},
         {other, 1, PI_E_UNSUPPORTED, "model_1.pt: no predictor"},
         {biased, 3, PI_E_UNSUPPORTED, "a bias in front of the hidden layer"},
+        {broken, 2, PI_E_CORRUPT, "layer 1: fc2 of the predictor: row 2, element 3 is not finite"},
+        {large, 2, PI_E_CORRUPT,
+         "layer 1: fc1 of the predictor: row 0, element 5 is not finite as F16"},
         {vector, 2, PI_E_CORRUPT, "a predictor of width 0"},
         {short_bias, 3, PI_E_MISMATCH, "fc2.bias is no vector of 40 numbers"},
     };
@@ -299,6 +304,10 @@ int main(void)
         fc2[i] = (float)(i % 29 - 14) / 4.0f;
     for (int i = 0; i < N_FF; i++)
         bias[i] = (float)i / 3.0f;
+    memcpy(huge1, fc1, sizeof(fc1));
+    memcpy(nan2, fc2, sizeof(fc2));
+    huge1[5] = 1e6f;
+    nan2[2 * WIDTH + 3] = NAN;
     test_folder();
     test_strangers();
     test_file();

@@ -188,6 +188,19 @@ check "$([ $? = 7 ]; echo $?)" 'a list to a full device'
 fails 2 'no matrix of this model' 'a list with a pattern that fits nothing' pi-convert "$src" --list --keep 'x=f16'
 fails 2 'no other option' 'a dump with a list' pi-convert --dump "$tmp/m.gguf" --list
 
+# Nothing that was read is written over.
+cp -r "$src" "$tmp/own"
+chmod -R u+w "$tmp/own"
+for f in config.json tokenizer.model model.safetensors; do
+    fails 2 'source' "over the source's $f" pi-convert -q "$tmp/own" -o "$tmp/own/$f" --no-self-check
+done
+check "$(cmp -s "$src/config.json" "$tmp/own/config.json" && cmp -s "$src/tokenizer.model" "$tmp/own/tokenizer.model"; echo $?)" 'all of them are as they were'
+works 'beside them' pi-convert -q "$tmp/own" -o "$tmp/own/m.gguf"
+rm "$tmp/own/config.json"
+mkfifo "$tmp/own/config.json"
+fails 7 'no regular file' 'a pipe for a configuration' timeout -s KILL 20 pi-convert -q "$tmp/own" -o "$tmp/own/n.gguf"
+rm -r "$tmp/own"
+
 # A full disk, an interrupt, a kill: the older output stays.
 cp "$tmp/m.gguf" "$tmp/out.d/m.gguf"
 (
