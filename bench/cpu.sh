@@ -66,11 +66,6 @@ mkdir -p "$work"
 tmp=$work/figures
 mkdir -p "$tmp"
 
-# part FILE KEY OBJECT: a value inside an object
-part() {
-    sed -n 's/.*"'"$3"'":\({[^}]*}\).*/\1/p' "$1" | sed -n 's/.*"'"$2"'":\([^,}]*\).*/\1/p' | tr -d '"'
-}
-
 # bits_of TYPE: bits of a weight
 bits_of() {
     case $1 in
@@ -106,7 +101,7 @@ median_of() {
     for i in $(seq "$repeat"); do json_get "$tmp/$1.$i" "$2"; done | median
 }
 median_part() {
-    for i in $(seq "$repeat"); do part "$tmp/$1.$i" "$2" "$3"; done | median
+    for i in $(seq "$repeat"); do json_part "$tmp/$1.$i" "$2" "$3"; done | median
 }
 ratio() {
     echo "$1 $2" | awk '{ if ($2 > 0) printf "%.2f", $1 / $2; else printf "-" }'

@@ -27,6 +27,11 @@ json_list() {
     }' "$1"
 }
 
+# json_part FILE KEY OBJECT: a value inside the object that stands under OBJECT
+json_part() {
+    sed -n 's/.*"'"$3"'":\({[^}]*}\).*/\1/p' "$1" | sed -n 's/.*"'"$2"'":\([^,}]*\).*/\1/p' | tr -d '"'
+}
+
 # median of the numbers on standard input
 median() {
     sort -g | awk '{ v[NR] = $1 } END { print NR ? (NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2) : "nan" }'

@@ -66,6 +66,14 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_FLAG,
          .dest = &o->no_check,
          .help = "do not compare the weights with their checksums first"},
+    };
+
+    ADD(t, rows);
+}
+
+static void how_rows(struct pi_run_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
         {.name = "mode",
          .kind = PI_OPT_ENUM,
          .dest = &o->mode,
@@ -496,6 +504,7 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
     out->port = 8080;
     out->max_request = 4 << 20;
     model_rows(out, table);
+    how_rows(out, table);
     prompt_rows(out, table);
     generation_rows(out, table);
     action_rows(out, table);

@@ -13,9 +13,7 @@ END
 bench="pi-run -q -m $m --bench --bench-prompt 20 --bench-tokens 24 --hardware $tmp/hw.yaml -t 2"
 
 # part KEY OBJECT: a value inside the object that stands under OBJECT
-part() {
-    sed -n 's/.*"'"$2"'":\({[^}]*}\).*/\1/p' "$tmp/out" | sed -n 's/.*"'"$1"'":\([^,}]*\).*/\1/p' | tr -d '"'
-}
+part() { json_part "$tmp/out" "$1" "$2"; }
 
 for mode in dense exact predicted; do
     works "$mode" $bench --mode $mode -s 1 --json
