@@ -124,7 +124,6 @@ static enum pi_code open_hf(struct conversion *c, struct pi_err *err)
     PI_TRY(pi_json_load(o->source, "config.json", false, &c->config, err));
     PI_TRY(pi_hf_config_read(&c->config, o->hidden_act, o->notes, &c->hf, err));
     PI_TRY(pi_source_open(o->source, &c->src, err));
-    c->hf.tied = pi_hf_is_tied(&c->hf, &c->src);
     PI_TRY(pi_hf_map(&c->hf, &c->src, o->notes, &c->plan, err));
     PI_TRY(pi_hf_vocab_load(o->source, &c->hf, o->notes, &c->vocab, err));
     PI_TRY(hf_lineage(c, err));

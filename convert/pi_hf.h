@@ -55,7 +55,8 @@ enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src
                        const struct pi_notes *notes, struct pi_plan *plan,
                        struct pi_err *err) PI_MUST_CHECK;
 
-/* Whether the output head is the embedding: as the configuration says, unless the checkpoint has a head of its own with other numbers. */
+/* Whether the output head is the embedding: as the configuration says, unless the checkpoint has a head of its own with other numbers; where it says nothing,
+ * whether there is none. */
 bool pi_hf_is_tied(const struct pi_hf_config *c, const struct pi_source *src);
 
 /* general.* and {arch}.* keys. */

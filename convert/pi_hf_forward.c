@@ -526,7 +526,7 @@ enum pi_code pi_hf_forward(const struct pi_hf_config *c, const struct pi_source 
                      .n_tok = n_tok,
                      .n_q = s->n_head * s->head_dim,
                      .n_kv = s->n_head_kv * s->head_dim};
-    bool own_head = !c->tied && pi_hf_find(src, "lm_head.weight") != NULL;
+    bool own_head = !pi_hf_is_tied(c, src);
 
     PI_TRY(pi_cpu_select(&p.cpu, err));
     PI_TRY(alloc_pass(&p, err));

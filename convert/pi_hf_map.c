@@ -400,7 +400,9 @@ bool pi_hf_is_tied(const struct pi_hf_config *c, const struct pi_source *src)
     const struct pi_src_tensor *head = pi_hf_find(src, "lm_head.weight"),
                                *embd = pi_hf_find(src, "embed_tokens.weight");
 
-    if (!c->tied || head == NULL || embd == NULL)
+    if (head == NULL)
+        return c->tied || !c->tie_said; /* no key and no matrix of its own */
+    if (!c->tied || embd == NULL)
         return c->tied;
     return head->bytes == embd->bytes && head->type == embd->type &&
            (head->data == embd->data || memcmp(head->data, embd->data, head->bytes) == 0);
@@ -410,11 +412,9 @@ enum pi_code pi_hf_map(const struct pi_hf_config *c, const struct pi_source *src
                        const struct pi_notes *notes, struct pi_plan *plan, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct mapper m = {.c = c, .src = src, .plan = plan, .tied = c->tied};
+    struct mapper m = {.c = c, .src = src, .plan = plan, .tied = pi_hf_is_tied(c, src)};
 
     PI_ALLOC(m.used, src->n, err);
-    if (!c->tie_said && pi_hf_find(src, "lm_head.weight") == NULL)
-        m.tied = true; /* no key and no matrix of its own */
     PI_TRY(map_rows(&m, rows_of(c, false), -1, err));
     if (c->rope == PI_HF_ROPE_LLAMA3)
         PI_TRY(add_rope_factors(&m, err));

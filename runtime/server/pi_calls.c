@@ -141,6 +141,16 @@ void pi_call_drop(struct pi_calls *q, struct pi_call *c)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
+/* The call's lock is held. */
+static void wake_later(struct pi_call *c, pi_call_wake wake_fn, void (*prepare)(void *ctx),
+                       void *ctx)
+{
+    c->wake = wake_fn;
+    c->wake_ctx = ctx;
+    if (prepare != NULL)
+        prepare(ctx);
+}
+
 size_t pi_call_read(struct pi_call *c, char *to, size_t n, bool *done, pi_call_wake wake_fn,
                     void (*prepare)(void *ctx), void *ctx)
 {
@@ -155,10 +165,7 @@ size_t pi_call_read(struct pi_call *c, char *to, size_t n, bool *done, pi_call_w
         c->n_read = c->n_out = 0;
     *done = k == 0 && c->n_ended == c->n_choices;
     if (k == 0 && !*done) {
-        c->wake = wake_fn;
-        c->wake_ctx = ctx;
-        if (prepare != NULL)
-            prepare(ctx);
+        wake_later(c, wake_fn, prepare, ctx);
     }
     (void)pthread_mutex_unlock(&c->lock);
     return k;
@@ -171,10 +178,7 @@ bool pi_call_wait(struct pi_call *c, pi_call_wake wake_fn, void (*prepare)(void 
     (void)pthread_mutex_lock(&c->lock);
     done = c->n_ended == c->n_choices;
     if (!done) {
-        c->wake = wake_fn;
-        c->wake_ctx = ctx;
-        if (prepare != NULL)
-            prepare(ctx);
+        wake_later(c, wake_fn, prepare, ctx);
     }
     (void)pthread_mutex_unlock(&c->lock);
     return done;
