@@ -1,9 +1,9 @@
 /*
  * bench_modes - decode steps of one model in every mode, one after the other in the same run, part by part, beside a sequential read of the file.
  *
- *   bench_modes MODEL.gguf [THREADS [STEPS [nopin]]]      (usable cores, 40)
+ *   bench_modes MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]      (usable cores, 40, 1)
  *
- * CPU alone, one random token a step, at position 0. A predictor beside the model is used. Milliseconds: the best tenth of the steps and the median. x: time of the
+ * CPU alone, a random token of each sequence a step, at position 0. A predictor beside the model is used. Milliseconds: the best tenth of the steps and the median. x: time of the
  * feed-forward block (predictor included) against the dense one's, over bytes read against the bytes that dense reads: 1 where sparse access is as fast as
  * sequential access. of read: the block's bytes per second against those of the sequential read.
  */
@@ -20,6 +20,7 @@
 
 #define MODES     3
 #define MAX_STEPS 1000u
+#define MAX_SEQS  32u
 
 enum part {
     ATTENTION,
@@ -40,7 +41,7 @@ struct rig {
     double *bytes[MODES];        /* (steps) of feed-forward blocks and predictors */
     float *logits;
     uint64_t sum[1024];
-    uint32_t steps;
+    uint32_t steps, seqs;
 };
 
 static void check(enum pi_code rc, const struct pi_err *e)
@@ -103,16 +104,22 @@ static uint64_t ffn_bytes(const struct rig *r, const struct pi_engine_stats *st)
     const struct pi_mat *up = &r->model.layers[0].up, *fc2 = &r->pred.layers[0].fc2;
     uint64_t bytes = st->weights_ffn / up->n_cols * up->row_bytes;
 
-    return r->has_pred ? bytes + st->weights_pred / fc2->n_cols * fc2->row_bytes : bytes;
+    bytes += r->has_pred ? st->weights_pred / fc2->n_cols * fc2->row_bytes : 0;
+    /* attention and output matrices are shared by all sequences; the rest of what is shared is the block's */
+    return bytes - (st->bytes_shared - (r->seqs - 1) * (st->bytes - bytes) / r->seqs);
 }
 
-static void step(struct rig *r, int mode, uint32_t at, int32_t token)
+static void step(struct rig *r, int mode, uint32_t at, const int32_t *token)
 {
-    const struct pi_batch b = {.n_tok = 1, .token = &token, .pos = (int32_t[]){0}};
+    static const int32_t pos[MAX_SEQS];
+    uint32_t seq[MAX_SEQS];
+    const struct pi_batch b = {.n_tok = r->seqs, .token = token, .pos = pos, .seq = seq};
     struct pi_engine_stats st;
     struct pi_err e = {0};
     double spent[PI_OP_KINDS] = {0};
 
+    for (uint32_t i = 0; i < r->seqs; i++)
+        seq[i] = i;
     r->engine[mode]->exec.spent = spent;
     check(pi_engine_run(r->engine[mode], PI_PHASE_DECODE, &b, r->logits, &e), &e);
     pi_engine_take_stats(r->engine[mode], &st);
@@ -186,7 +193,7 @@ static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin
     for (int m = 0; m < MODES - !r->has_pred; m++) {
         struct pi_engine_options eo = {.mode = (enum pi_mode)m,
                                        .n_ctx = 16,
-                                       .n_seq = 1,
+                                       .n_seq = r->seqs,
                                        .kv_type = PI_TYPE_F16,
                                        .force_predicted = true};
 
@@ -202,13 +209,16 @@ int main(int argc, char **argv)
     uint32_t seed = 1;
 
     if (argc < 2) {
-        (void)fprintf(stderr, "usage: bench_modes MODEL.gguf [THREADS [STEPS [nopin]]]\n");
+        (void)fprintf(stderr,
+                      "usage: bench_modes MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]\n");
         return 2;
     }
     r.steps = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 40;
     r.steps = r.steps < 1 || r.steps > MAX_STEPS ? MAX_STEPS : r.steps;
-    open_all(&r, argv[1], argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0, argc < 5);
-    r.logits = need(r.model.shape.n_vocab, sizeof(float));
+    r.seqs = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 1;
+    r.seqs = r.seqs < 1 || r.seqs > MAX_SEQS ? MAX_SEQS : r.seqs;
+    open_all(&r, argv[1], argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0, argc < 6);
+    r.logits = need((size_t)r.seqs * r.model.shape.n_vocab, sizeof(float));
     r.read = need(r.steps, sizeof(double));
     for (int m = 0; m < MODES; m++)
         r.bytes[m] = need(r.steps, sizeof(double));
@@ -216,10 +226,12 @@ int main(int argc, char **argv)
         for (int p = 0; p < PARTS; p++)
             r.times[m][p] = need(r.steps, sizeof(double));
     for (uint32_t i = 0; i < r.steps; i++) {
-        int32_t token;
+        int32_t token[MAX_SEQS];
 
-        seed = seed * 1664525u + 1013904223u;
-        token = (int32_t)((uint64_t)seed * r.model.shape.n_vocab >> 32);
+        for (uint32_t k = 0; k < r.seqs; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            token[k] = (int32_t)((uint64_t)seed * r.model.shape.n_vocab >> 32);
+        }
         for (int m = 0; m < MODES && r.engine[m] != NULL; m++)
             step(&r, m, i, token);
         r.read[i] = pi_now();

@@ -189,7 +189,7 @@ static double gpu_busy(const struct report *r)
 
 static double cpu_rate(const struct report *r)
 {
-    return ratio((double)r->f->timing.bytes_cpu, r->f->timing.seconds_cpu_busy);
+    return ratio((double)r->f->timing.bytes_cpu_once, r->f->timing.seconds_cpu_busy);
 }
 
 static double gpu_rate(const struct report *r)
@@ -242,15 +242,16 @@ static json_t *json_parts(const struct report *r)
     const bool gpu = r->l->gpu >= 0, one = r->o->n_parallel == 1;
 
     return json_pack(
-        "{s:{s:o, s:f, s:f, s:o}, s:{s:o, s:f}, s:{s:o, s:o}, s:{s:o, s:o}}", "parts_ms",
-        "gpu_busy", known(1e3 * per_step(r, gpu_busy(r)), gpu), "cpu_busy",
+        "{s:{s:o, s:f, s:f, s:o}, s:{s:o, s:f}, s:{s:o, s:f}, s:{s:o, s:f}, s:{s:o, s:o}}",
+        "parts_ms", "gpu_busy", known(1e3 * per_step(r, gpu_busy(r)), gpu), "cpu_busy",
         1e3 * per_step(r, t->seconds_cpu_busy), "cpu_waiting", 1e3 * per_step(r, t->seconds_wait),
         "handover", known(1e3 * per_step(r, t->seconds_handover), gpu), "bytes_per_step", "gpu",
         known(per_step(r, (double)t->bytes_gpu), gpu), "cpu", per_step(r, (double)t->bytes_cpu),
-        "bytes_per_second", "gpu", known(gpu_rate(r), gpu && one), "cpu", known(cpu_rate(r), one),
-        "bandwidth_share", "gpu",
+        "bytes_read_per_step", "gpu", known(per_step(r, (double)t->bytes_gpu), gpu && one), "cpu",
+        per_step(r, (double)t->bytes_cpu_once), "bytes_per_second", "gpu",
+        known(gpu_rate(r), gpu && one), "cpu", cpu_rate(r), "bandwidth_share", "gpu",
         known(ratio(gpu_rate(r), r->machine.gpu), gpu && one && r->machine.gpu > 0), "cpu",
-        known(ratio(cpu_rate(r), r->machine.cpu), one));
+        pi_json_number(ratio(cpu_rate(r), r->machine.cpu)));
 }
 
 static json_t *json_floor(const struct report *r)
@@ -284,14 +285,16 @@ static enum pi_code print_json(const struct report *r, struct pi_err *err)
     return pi_json_print(o, err);
 }
 
-/* "1.23 GB a step, 45.6 GB/s (78 % of its bandwidth)"; rates only where tokens do not share what is read. */
-static void print_read(const struct report *r, const char *unit, double bytes, double rate,
-                       double bandwidth)
+/* "1.23 GB a step, 45.6 GB/s while busy (78 % of its bandwidth)"; once: with rows that tokens share counted once, 0: not known, and no rate then. */
+static void print_read(const struct report *r, const char *unit, double bytes, double once,
+                       double rate, double bandwidth)
 {
-    printf("%s %.3f GB a step", unit, 1e-9 * per_step(r, bytes));
-    if (r->o->n_parallel == 1)
+    printf("%s %.3f GB a step", unit, 1e-9 * per_step(r, once > 0 ? once : bytes));
+    if (once > 0 && once < bytes)
+        printf(" (%.3f for one sequence after the other)", 1e-9 * per_step(r, bytes));
+    if (once > 0)
         printf(", %.1f GB/s while busy", 1e-9 * rate);
-    if (r->o->n_parallel == 1 && bandwidth > 0)
+    if (once > 0 && bandwidth > 0)
         printf(" (%.0f %% of its bandwidth)", 100 * rate / bandwidth);
 }
 
@@ -306,10 +309,12 @@ static void print_parts(const struct report *r)
     printf("CPU busy %.3f ms, waiting %.3f\nread        ", 1e3 * per_step(r, t->seconds_cpu_busy),
            1e3 * per_step(r, t->seconds_wait));
     if (r->l->gpu >= 0) {
-        print_read(r, "GPU", (double)t->bytes_gpu, gpu_rate(r), r->machine.gpu);
+        print_read(r, "GPU", (double)t->bytes_gpu, r->o->n_parallel == 1 ? (double)t->bytes_gpu : 0,
+                   gpu_rate(r), r->machine.gpu);
         printf("; ");
     }
-    print_read(r, "CPU", (double)t->bytes_cpu, cpu_rate(r), r->machine.cpu);
+    print_read(r, "CPU", (double)t->bytes_cpu, (double)t->bytes_cpu_once, cpu_rate(r),
+               r->machine.cpu);
     printf("\n");
 }
 

@@ -255,7 +255,7 @@ static void end_trace(struct pi_engine *e)
 static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err *err)
 {
     struct pi_state *s = &e->s;
-    const uint64_t bytes = s->stats.bytes;
+    const uint64_t bytes = s->stats.bytes, shared = s->stats.bytes_shared;
     const double start = pi_now();
     enum pi_code rc = e->gpu != NULL ? pi_engine_gpu_decode(e, err)
                                      : pi_exec_team(&e->exec, &e->decode_graph, &e->decode,
@@ -268,6 +268,7 @@ static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err 
         return rc;
     e->timing.seconds_cpu_busy += seconds;
     e->timing.bytes_cpu += s->stats.bytes - bytes;
+    e->timing.bytes_cpu_once += s->stats.bytes - bytes - (s->stats.bytes_shared - shared);
     return rc;
 }
 

@@ -125,6 +125,8 @@ struct pi_engine_stats {
     uint64_t tokens;
     uint64_t weights_attn, weights_ffn, weights_pred, weights_other; /* weights (elements) read */
     uint64_t bytes;                                                  /* of all of them, as stored */
+    uint64_t
+        bytes_shared; /* of those bytes, what a token had from a read for another one of its step */
 };
 void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
 
@@ -139,6 +141,8 @@ struct pi_engine_timing {
     double seconds_handover; /* the GPU waiting for the CPU at merges; inside seconds_gpu */
     /* weights read by each unit, as pi_engine_stats counts them */
     uint64_t bytes_gpu, bytes_cpu;
+    uint64_t
+        bytes_cpu_once; /* bytes_cpu with rows that several tokens of a step read counted once */
 };
 void pi_engine_take_timing(struct pi_engine *e, struct pi_engine_timing *out);
 

@@ -158,7 +158,7 @@ static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_er
             PI_TRY(
                 plan_add(p, &lane->q8, s->n_dec, widest_q8(&s->m->shape), sizeof(*lane->q8), err));
         PI_TRY(plan_add(p, &lane->scores, 1, s->kv.n_ctx, sizeof(*lane->scores), err));
-        PI_TRY(plan_add(p, &lane->head, 1, s->m->shape.head_dim, sizeof(*lane->head), err));
+        PI_TRY(plan_add(p, &lane->head, s->n_dec, s->m->shape.head_dim, sizeof(*lane->head), err));
     }
 out:
     return rc;

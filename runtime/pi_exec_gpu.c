@@ -168,8 +168,9 @@ enum pi_code pi_exec_gpu_take_timing(struct pi_exec_gpu *x, struct pi_engine_tim
     out->seconds_handover += 1e-9 * (double)waited;
     out->bytes_gpu += x->bytes_gpu;
     out->bytes_cpu += x->bytes_cpu;
+    out->bytes_cpu_once += x->bytes_cpu_once;
     x->cpu_busy = x->cpu_wait = x->gpu_wall = 0.0;
-    x->bytes_gpu = x->bytes_cpu = 0;
+    x->bytes_gpu = x->bytes_cpu = x->bytes_cpu_once = 0;
 out:
     return rc;
 }

@@ -102,7 +102,7 @@ struct pi_exec_gpu {
     _Alignas(64) struct pi_err *err;        /* thread 0's */
     enum pi_code rc;
     double cpu_busy, cpu_wait, gpu_wall;
-    uint64_t bytes_gpu, bytes_cpu;
+    uint64_t bytes_gpu, bytes_cpu, bytes_cpu_once;
     bool stall;                /* test */
     double slow;               /* test: seconds before the next post */
     struct pi_xg_trace *trace; /* NULL until a step is traced */

@@ -169,7 +169,7 @@ static enum pi_code fly(struct pi_exec_gpu *x, struct pi_err *err)
 
 enum pi_code pi_exec_gpu_step(struct pi_exec_gpu *x, struct pi_err *err)
 {
-    uint64_t bytes = x->s->stats.bytes;
+    uint64_t bytes = x->s->stats.bytes, shared = x->s->stats.bytes_shared;
     enum pi_code rc;
 
     if (x->failed)
@@ -186,6 +186,7 @@ enum pi_code pi_exec_gpu_step(struct pi_exec_gpu *x, struct pi_err *err)
         return rc;
     copy_logits(x);
     x->bytes_cpu += x->s->stats.bytes - bytes;
+    x->bytes_cpu_once += x->s->stats.bytes - bytes - (x->s->stats.bytes_shared - shared);
     bytes = x->s->stats.bytes;
     count_gpu(x);
     x->bytes_gpu += x->s->stats.bytes - bytes;

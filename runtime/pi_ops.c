@@ -130,23 +130,51 @@ static void dots_one(const struct pi_cpu_type *type, const struct pi_mat *w, con
         out[i] += bias[ids != NULL ? ids[rows.begin + i] : rows.begin + i];
 }
 
+/* A few tokens, at most PI_CACHE_ROWS rows, of which n_next follow: a row is read and unpacked once for all of them. made: (rows, n_tok) scratch. */
+static void dots_some(const struct pi_cpu_type *type, const struct pi_mat *w, const uint32_t *ids,
+                      uint32_t n, uint32_t n_next, struct pi_vecs x, uint32_t n_tok,
+                      const float *bias, float *made, float *out, size_t ldo)
+{
+    const float *xs[PI_DECODE_TOKENS];
+    const struct pi_q8 *qs[PI_DECODE_TOKENS];
+    const bool q8 = x.q8 != NULL && type->dot_many_q8 != NULL;
+
+    for (uint32_t t = 0; t < n_tok; t++) {
+        xs[t] = x.x + (size_t)t * w->n_cols;
+        qs[t] = q8 ? x.q8 + (size_t)t * (w->n_cols / PI_Q8_BLOCK) : NULL;
+    }
+    if (q8)
+        type->dot_many_q8(w->data, w->row_bytes, ids, n, n_next, qs, n_tok, w->n_cols, made);
+    else
+        type->dot_many(w->data, w->row_bytes, ids, n, n_next, xs, n_tok, w->n_cols, made);
+    for (uint32_t t = 0; t < n_tok; t++) {
+        for (uint32_t i = 0; i < n; i++)
+            out[t * ldo + i] = made[(size_t)i * n_tok + t];
+        for (uint32_t i = 0; bias != NULL && i < n; i++)
+            out[t * ldo + i] += bias[ids[i]];
+    }
+}
+
 void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
                  struct pi_span rows, struct pi_vecs x, uint32_t n_tok, const float *bias,
                  float *out, size_t ldo)
 {
-    uint32_t step = n_tok > 1 ? PI_CACHE_ROWS : UINT32_MAX;
+    const struct pi_cpu_type *type = cpu->type[w->type];
+    float made[PI_CACHE_ROWS * PI_DECODE_TOKENS];
+    uint32_t here[2 * PI_CACHE_ROWS];
 
-    for (uint32_t r = rows.begin; r < rows.end;) {
-        uint32_t n = rows.end - r < step ? rows.end - r : step;
+    if (n_tok == 1) {
+        dots_one(type, w, ids, rows, x, bias, out);
+        return;
+    }
+    for (uint32_t r = rows.begin, n; r < rows.end; r += n, out += n) {
+        uint32_t left = rows.end - r, n_next;
 
-        for (uint32_t t = 0; t < n_tok; t++) {
-            struct pi_vecs one = {x.x + (size_t)t * w->n_cols,
-                                  x.q8 != NULL ? x.q8 + (size_t)t * w->n_cols / PI_Q8_BLOCK : NULL};
-
-            dots_one(cpu->type[w->type], w, ids, (struct pi_span){r, r + n}, one, bias,
-                     out + t * ldo + (r - rows.begin));
-        }
-        r += n;
+        n = left < PI_CACHE_ROWS ? left : PI_CACHE_ROWS;
+        n_next = left - n < PI_CACHE_ROWS ? left - n : PI_CACHE_ROWS;
+        for (uint32_t i = 0; ids == NULL && i < n + n_next; i++)
+            here[i] = r + i;
+        dots_some(type, w, ids != NULL ? ids + r : here, n, n_next, x, n_tok, bias, made, out, ldo);
     }
 }
 
@@ -154,6 +182,13 @@ void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w,
 {
     *weights += n_rows * w->n_cols;
     s->stats.bytes += n_rows * w->row_bytes;
+}
+
+void pi_ops_count_shared(struct pi_state *s, uint64_t *weights, const struct pi_mat *w,
+                         uint64_t n_rows, uint32_t n_tok)
+{
+    pi_ops_count(s, weights, w, n_rows * n_tok);
+    s->stats.bytes_shared += n_tok > 0 ? n_rows * (n_tok - 1) * w->row_bytes : 0;
 }
 
 static void team_embed(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -171,8 +206,8 @@ static void team_embed(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32
         pi_ops_count(s, &s->stats.weights_other, &s->m->tok_embd, n_tok);
         if (s->m->shape.learned_pos)
             pi_ops_count(s, &s->stats.weights_other, &s->m->pos_embd, n_tok);
-        pi_ops_count(s, &s->stats.weights_other, &s->m->embd_in,
-                     (uint64_t)n_tok * s->m->embd_in.n_rows);
+        pi_ops_count_shared(s, &s->stats.weights_other, &s->m->embd_in, s->m->embd_in.n_rows,
+                            n_tok);
         s->stats.tokens += n_tok;
     }
 }
@@ -234,38 +269,38 @@ static void team_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
                           s->lanes[thread].q8);
 }
 
-/* One head's rows of q, k or v for one token; heads are numbered q first, then k, then v. */
-static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t t,
+/* One head's rows of q, k or v for all tokens; heads are numbered q first, then k, then v. */
+static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t n_tok,
                      struct pi_lane *lane)
 {
     const struct pi_shape *sh = &s->m->shape;
     const struct pi_layer_weights *w = &s->m->layers[layer];
-    const struct pi_vecs x = {lane->normed + (size_t)t * sh->n_embd,
-                              lane->q8 != NULL ? lane->q8 + (size_t)t * sh->n_embd / PI_Q8_BLOCK
-                                               : NULL};
+    const struct pi_vecs x = {lane->normed, lane->q8};
     uint32_t hd = sh->head_dim, kv_head = (head - sh->n_head) % sh->n_head_kv;
     bool is_q = head < sh->n_head, is_k = !is_q && head < sh->n_head + sh->n_head_kv;
+    size_t ldo = is_q ? (size_t)sh->n_head * hd : hd;
+    float *out = is_q ? s->q + (size_t)head * hd : lane->head, scale = 1.0f / sqrtf((float)hd);
+    uint32_t row = (is_q ? head : kv_head) * hd;
 
-    if (is_q) {
-        float *q = s->q + (size_t)t * sh->n_head * hd + head * hd;
-        float scale = 1.0f / sqrtf((float)hd);
-
-        pi_ops_dots(s->cpu, &w->q, NULL, (struct pi_span){head * hd, (head + 1) * hd}, x, 1, w->q_b,
-                    q, 0);
-        pi_ops_head_norm(s, w->q_norm, q, 1);
-        pi_ops_rope(s, q, 1, t);
-        for (uint32_t i = 0; i < hd; i++)
-            q[i] *= scale;
-        return;
+    pi_ops_dots(s->cpu,
+                is_q   ? &w->q
+                : is_k ? &w->k
+                       : &w->v,
+                NULL, (struct pi_span){row, row + hd}, x, n_tok,
+                is_q   ? w->q_b
+                : is_k ? w->k_b
+                       : w->v_b,
+                out, ldo);
+    for (uint32_t t = 0; t < n_tok; t++, out += ldo) {
+        if (is_q || is_k) {
+            pi_ops_head_norm(s, is_q ? w->q_norm : w->k_norm, out, 1);
+            pi_ops_rope(s, out, 1, t);
+        }
+        for (uint32_t i = 0; is_q && i < hd; i++)
+            out[i] *= scale;
+        if (!is_q)
+            pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, row, out, hd);
     }
-    pi_ops_dots(s->cpu, is_k ? &w->k : &w->v, NULL,
-                (struct pi_span){kv_head * hd, (kv_head + 1) * hd}, x, 1, is_k ? w->k_b : w->v_b,
-                lane->head, 0);
-    if (is_k) {
-        pi_ops_head_norm(s, w->k_norm, lane->head, 1);
-        pi_ops_rope(s, lane->head, 1, t);
-    }
-    pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, kv_head * hd, lane->head, hd);
 }
 
 static void team_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -276,14 +311,12 @@ static void team_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t
     const struct pi_layer_weights *w = layer_of(s, op);
     struct pi_span heads = pi_span(sh->n_head + 2 * sh->n_head_kv, 1, thread, n_threads);
 
-    for (uint32_t head = heads.begin; head < heads.end; head++) {
-        for (uint32_t t = 0; t < n_tok; t++)
-            qkv_head(s, op->layer, head, t, &s->lanes[thread]);
-    }
+    for (uint32_t head = heads.begin; head < heads.end; head++)
+        qkv_head(s, op->layer, head, n_tok, &s->lanes[thread]);
     if (thread == 0) {
-        pi_ops_count(s, &s->stats.weights_attn, &w->q, (uint64_t)n_tok * w->q.n_rows);
-        pi_ops_count(s, &s->stats.weights_attn, &w->k, (uint64_t)n_tok * w->k.n_rows);
-        pi_ops_count(s, &s->stats.weights_attn, &w->v, (uint64_t)n_tok * w->v.n_rows);
+        pi_ops_count_shared(s, &s->stats.weights_attn, &w->q, w->q.n_rows, n_tok);
+        pi_ops_count_shared(s, &s->stats.weights_attn, &w->k, w->k.n_rows, n_tok);
+        pi_ops_count_shared(s, &s->stats.weights_attn, &w->v, w->v.n_rows, n_tok);
     }
 }
 
@@ -327,7 +360,7 @@ static void team_attn_out(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
             r[i] += out[(size_t)t * d + i];
     }
     if (thread == 0)
-        pi_ops_count(s, &s->stats.weights_attn, &w->o, (uint64_t)n_tok * d);
+        pi_ops_count_shared(s, &s->stats.weights_attn, &w->o, d, n_tok);
 }
 
 /* The normed states of wanted tokens come close together, so that they are one batch. */
@@ -356,7 +389,7 @@ static void team_out_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
     }
     pi_ops_quantise(s, &s->m->output, out, n_want, s->lanes[thread].q8);
     if (thread == 0)
-        pi_ops_count(s, &s->stats.weights_other, project, (uint64_t)n_want * project->n_rows);
+        pi_ops_count_shared(s, &s->stats.weights_other, project, project->n_rows, n_want);
 }
 
 static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -378,7 +411,7 @@ static void team_output(void *ctx, const struct pi_op *op, uint32_t n_tok, uint3
                                  s->lanes[thread].q8},
                 n_want, NULL, s->logits + rows.begin, w->n_rows);
     if (thread == 0)
-        pi_ops_count(s, &s->stats.weights_other, w, (uint64_t)n_want * w->n_rows);
+        pi_ops_count_shared(s, &s->stats.weights_other, w, w->n_rows, n_want);
 }
 
 const struct pi_team_op pi_team_ops[PI_OP_KINDS] = {

@@ -26,10 +26,9 @@
 #define PI_CPU_UNITS 2
 #define PI_SPAN_COLS \
     32 /* columns of the residual are cut at multiples of it: whole blocks of quantised rows */
-#define PI_CACHE_ROWS \
-    64 /* rows that stay in the cache from token to token: 64 of 8 KB are half an L2 */
-#define PI_SPAN_ROWS 16  /* rows: whole cache lines of F32 results */
-#define PI_DOWN_TILE 256 /* neurons converted to F32 at a time in the prompt's down product */
+#define PI_CACHE_ROWS 64  /* rows of products of several tokens that are made at a time */
+#define PI_SPAN_ROWS  16  /* rows: whole cache lines of F32 results */
+#define PI_DOWN_TILE  256 /* neurons converted to F32 at a time in the prompt's down product */
 
 /* A unit's neurons in one layer. */
 struct pi_unit_layer {
@@ -63,7 +62,7 @@ struct pi_lane {
     struct pi_q8 *
         q8; /* (decode tokens, widest input) what products read now, quantised; NULL with F32 activations */
     float *scores; /* (n_ctx) */
-    float *head;   /* (head_dim) */
+    float *head;   /* (decode tokens, head_dim) */
 };
 
 /* Makes products of a prompt chunk in pi_blas_products()'s place, as far as tolerances go. */
@@ -182,13 +181,17 @@ void pi_ops_quantise(const struct pi_state *s, const struct pi_mat *w, const flo
 void pi_ops_quantise_group(const struct pi_state *s, const struct pi_mat *const *mats, int n_mats,
                            bool others, float *x, uint32_t n_tok, struct pi_q8 *out);
 /* out[t][i] = row begin + i of w . x[t], or row ids[begin + i]; bias (w->n_rows) may be NULL. x (n_tok, w->n_cols); out (n_tok, ...) with
- * ldo floats from token to token. Several tokens share the rows while they are in the cache. */
+ * ldo floats from token to token. Several tokens, at most PI_DECODE_TOKENS, share a row's one read; each
+ * has the bits that it has alone. */
 void pi_ops_dots(const struct pi_cpu *cpu, const struct pi_mat *w, const uint32_t *ids,
                  struct pi_span rows, struct pi_vecs x, uint32_t n_tok, const float *bias,
                  float *out, size_t ldo);
 
 /* Thread 0 counts what a step reads: n_rows rows of a matrix. */
 void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w, uint64_t n_rows);
+/* The same rows for each of n_tok tokens, in one read. */
+void pi_ops_count_shared(struct pi_state *s, uint64_t *weights, const struct pi_mat *w,
+                         uint64_t n_rows, uint32_t n_tok);
 
 /* Decode's feed-forward block (pi_ops_ffn.c). */
 void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,

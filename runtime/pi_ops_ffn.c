@@ -120,8 +120,8 @@ void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t
         b.u->n_cand[thread * PI_COUNT_STRIDE + t] = n;
     }
     if (thread == 0) {
-        pi_ops_count(s, &s->stats.weights_pred, &p->fc1, (uint64_t)n_tok * p->width);
-        pi_ops_count(s, &s->stats.weights_pred, &p->fc2, (uint64_t)n_tok * b.ul->n);
+        pi_ops_count_shared(s, &s->stats.weights_pred, &p->fc1, p->width, n_tok);
+        pi_ops_count_shared(s, &s->stats.weights_pred, &p->fc2, b.ul->n, n_tok);
     }
 }
 
@@ -239,8 +239,15 @@ static struct pi_cold_job job_of(const struct block *b, bool dense)
                                 .out = b->u->partial};
 }
 
-/* n_up, n_act: pairs of neuron and token for which up's rows and down's are wanted. */
-static void count_block(const struct block *b, bool dense, uint64_t n_up, uint64_t n_act)
+/* Rows of a matrix: n_pairs with each token that wants one counted, n_rows of them different ones. */
+static void count_pairs(struct pi_state *s, const struct pi_mat *w, uint64_t n_pairs,
+                        uint64_t n_rows)
+{
+    pi_ops_count(s, &s->stats.weights_ffn, w, n_pairs);
+    s->stats.bytes_shared += (n_pairs - n_rows) * w->row_bytes;
+}
+
+static void count_block(const struct block *b, bool dense, const struct pi_cold_stats *st)
 {
     struct pi_state *s = b->s;
     uint64_t n_first = (uint64_t)b->n_tok * b->ul->n;
@@ -253,13 +260,13 @@ static void count_block(const struct block *b, bool dense, uint64_t n_up, uint64
             for (uint32_t th = 0; th < b->n_threads; th++)
                 n_first += b->u->n_cand[th * PI_COUNT_STRIDE + t];
     }
-    pi_ops_count(s, &s->stats.weights_ffn, first, n_first);
+    count_pairs(s, first, n_first, st->first_rows);
     if (s->m->shape.gated)
-        pi_ops_count(s, &s->stats.weights_ffn, &b->w->up, n_up);
+        count_pairs(s, &b->w->up, st->up_active, st->up_rows);
     if (down_as_stored(b, dense))
-        pi_ops_count(s, &s->stats.weights_ffn, &b->w->down, (uint64_t)b->n_tok * b->w->down.n_rows);
+        count_pairs(s, &b->w->down, (uint64_t)b->n_tok * b->w->down.n_rows, b->w->down.n_rows);
     else
-        pi_ops_count(s, &s->stats.weights_ffn, &b->w->down_t, n_act);
+        count_pairs(s, &b->w->down_t, st->active, st->down_rows);
 }
 
 void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
@@ -277,13 +284,16 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
             pi_pool_barrier(b.s->pool, thread);
         down_rows(&b);
         if (thread == 0)
-            count_block(&b, dense, (uint64_t)n_tok * b.ul->n, (uint64_t)n_tok * b.ul->n);
+            count_block(&b, dense,
+                        &(struct pi_cold_stats){.first_rows = b.ul->n,
+                                                .up_rows = b.ul->n,
+                                                .up_active = (uint64_t)n_tok * b.ul->n});
         return;
     }
     job = job_of(&b, dense);
     pi_cold_run(&job, thread, n_threads);
     if (thread == 0)
-        count_block(&b, dense, job.stats.up_active, job.stats.active);
+        count_block(&b, dense, &job.stats);
 }
 
 /* The same columns per thread as down_rows() and pi_cold_run() write: no barrier lies between. */

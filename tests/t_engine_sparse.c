@@ -56,6 +56,7 @@ static void test_predict_nothing(void)
     pi_engine_take_timing(e, &time);
     EQ(time.steps, 1);
     EQ(time.bytes_cpu, st.bytes);
+    EQ(time.bytes_cpu_once, st.bytes);
     EQ(time.bytes_gpu, 0);
     OK(time.seconds_total > 0 && time.seconds_cpu_busy == time.seconds_total);
     OK(time.seconds_wait == 0 && time.seconds_gpu == 0 && time.seconds_handover == 0);

@@ -52,8 +52,11 @@ works 'once more' $bench --bench-random -s 5 --json -t 1
 check $? 'the same seed reads the same rows'
 
 works 'three sequences' $bench --parallel 3 -s 1 --json
-[ "$(json_get "$tmp/out" parallel)" = 3 ] && [ "$(json_get "$tmp/out" context)" = 48 ] && [ "$(part cpu bandwidth_share)" = null ]
-check $? 'their context is what they need; no bandwidth where tokens share what is read'
+[ "$(json_get "$tmp/out" parallel)" = 3 ] && [ "$(json_get "$tmp/out" context)" = 48 ]
+check $? 'their context is what they need'
+less "$(part cpu bytes_read_per_step)" "$(part cpu bytes_per_step)" && less "$(part cpu bytes_per_step)" "$(awk -v b="$(part cpu bytes_read_per_step)" 'BEGIN { print 3 * b }')" &&
+    [ "$(part cpu bytes_read_per_step)" != "$(part cpu bytes_per_step)" ]
+check $? 'what they share is read once'
 awk -v s="$(json_get "$tmp/out" tokens_per_second)" -v ms="$(part mean step_ms)" 'BEGIN { d = s * ms / 3000 - 1; exit !(d * d < 1e-8) }'
 check $? 'tokens/s is of all sequences'
 works '40 sequences, more than a step takes at once' $bench --parallel 40 --bench-prompt 0 -s 1 --json
