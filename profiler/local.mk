@@ -2,7 +2,7 @@
 noinst_LIBRARIES += libpi_profiler.a
 libpi_profiler_a_SOURCES = \
 	profiler/pi_calibrate.c profiler/pi_calibrate.h \
-	profiler/pi_census.c profiler/pi_census.h \
+	profiler/pi_census_print.c profiler/pi_census_print.h \
 	profiler/pi_choose.c profiler/pi_choose.h \
 	profiler/pi_collect.c profiler/pi_collect.h \
 	profiler/pi_damage.c profiler/pi_damage.h \
@@ -11,6 +11,8 @@ libpi_profiler_a_SOURCES = \
 	profiler/pi_merge.c profiler/pi_merge.h \
 	profiler/pi_net.c profiler/pi_net.h \
 	profiler/pi_print.c profiler/pi_print.h \
+	profiler/pi_profile_page.c profiler/pi_profile_page.h \
+	profiler/pi_profile_report.c profiler/pi_profile_report.h \
 	profiler/pi_profile_run.c profiler/pi_profile_run.h \
 	profiler/pi_random.h \
 	profiler/pi_train.c profiler/pi_train.h \

@@ -6,9 +6,10 @@
 #include "common/pi_dataset.h"
 #include "common/pi_file.h"
 #include "common/pi_progress.h"
-#include "profiler/pi_census.h"
+#include "profiler/pi_census_print.h"
 #include "profiler/pi_collect.h"
 #include "profiler/pi_merge.h"
+#include "profiler/pi_profile_page.h"
 #include "runtime/pi_blas.h"
 #include "runtime/pi_place_fit.h"
 #include "runtime/pi_gpu_form.h"
@@ -23,19 +24,38 @@
 
 const struct pi_program pi_profile_program = {
     .name = "pi-profile",
-    .synopsis = "MODEL.gguf --data FILE... [options]",
+    .synopsis = "MODEL.gguf --data FILE... [options], MODEL.gguf --report FILE",
     .about = "Runs a model over text and counts how often each of its feed-forward neurons fires.",
     .max_operands = 1,
 };
+
+bool pi_profile_makes_one(const struct pi_profile_options *o)
+{
+    return o->data.n > 0 || o->merge.n > 0;
+}
 
 static enum pi_code check_options(const struct pi_profile_options *o, struct pi_err *err)
 {
     if (o->model == NULL)
         return pi_err_set(err, PI_E_USAGE, "no model named (usage: %s %s)", pi_profile_program.name,
                           pi_profile_program.synopsis);
-    if (o->data.n == 0 && o->merge.n == 0)
+    if (o->data.n == 0 && o->merge.n == 0 && o->report == NULL)
         return pi_err_set(err, PI_E_USAGE,
                           "nothing to profile: --data FILE... (or --merge FILE...)");
+    if (pi_profile_makes_one(o) && o->profile != NULL)
+        return pi_err_set(
+            err, PI_E_USAGE,
+            "--profile %s: is for a report on it; with --data or --merge a new profile is made",
+            o->profile);
+    if (!pi_profile_makes_one(o) && (o->out != NULL || o->counts != NULL))
+        return pi_err_set(err, PI_E_USAGE,
+                          "%s is for a profile that is made: --data FILE... (or --merge FILE...)",
+                          o->out != NULL ? "-o" : "--counts");
+    if (o->report == NULL && (o->profile != NULL || o->predictor != NULL))
+        return pi_err_set(err, PI_E_USAGE, "--%s: is for --report FILE",
+                          o->profile != NULL ? "profile" : "predictor");
+    if (o->report != NULL && strcmp(o->report, "-") == 0)
+        return pi_err_set(err, PI_E_USAGE, "--report -: must be a file");
     if (o->counts != NULL && strcmp(o->counts, "-") == 0)
         return pi_err_set(err, PI_E_USAGE, "--counts -: must be a file");
     return PI_OK;
@@ -134,6 +154,32 @@ static size_t other_rows(struct pi_profile_options *o, struct pi_opt *t)
     return sizeof(rows) / sizeof(rows[0]);
 }
 
+static size_t report_rows(struct pi_profile_options *o, struct pi_opt *t)
+{
+    const struct pi_opt rows[] = {
+        {.name = "report",
+         .kind = PI_OPT_STRING,
+         .dest = &o->report,
+         .arg = "FILE",
+         .help =
+             "write a page (HTML) on the profile; without --data and --merge on\nan existing one"},
+        {.name = "profile",
+         .kind = PI_OPT_STRING,
+         .dest = &o->profile,
+         .arg = "FILE",
+         .help = "the existing one; default: MODEL.profile.gguf beside the model"},
+        {.name = "predictor",
+         .kind = PI_OPT_STRING,
+         .dest = &o->predictor,
+         .arg = "FILE",
+         .help =
+             "what the page says of predictors; default: MODEL.predictor.gguf\nbeside the model, if there is one"},
+    };
+
+    memcpy(t, rows, sizeof(rows));
+    return sizeof(rows) / sizeof(rows[0]);
+}
+
 enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_options *o,
                                       struct pi_err *err)
 {
@@ -141,12 +187,15 @@ enum pi_code pi_profile_options_parse(int argc, char **argv, struct pi_profile_o
     struct pi_opt rows[24] = {0}; /* ends with a zeroed row */
     struct pi_program prog = pi_profile_program;
     enum pi_code rc;
+    size_t n;
 
     memset(o, 0, sizeof(*o));
     o->n_samples = DEFAULT_SAMPLES;
     o->max_sample_bytes = DEFAULT_SAMPLE_BYTES;
     o->seed = 1;
-    (void)other_rows(o, rows + first_rows(o, rows));
+    n = first_rows(o, rows);
+    n += other_rows(o, rows + n);
+    (void)report_rows(o, rows + n);
     prog.opts = rows;
     rc = pi_opt_parse(&prog, argc, argv, operands, &o->common, err);
     if (rc != PI_OK || o->common.help || o->common.version)
@@ -342,6 +391,7 @@ static enum pi_code check_outputs(const struct pi_profile_options *o, struct pi_
         PI_TRY(pi_out_check_input(o->counts, o->merge.v[i], err));
     if (o->counts != NULL && (strcmp(o->counts, path) == 0 || pi_file_same(o->counts, path)))
         PI_FAIL(err, PI_E_USAGE, "--counts %s: is the profile's own file", o->counts);
+    PI_TRY(pi_profile_page_check(o, path, err));
     PI_TRY(pi_out_probe(path, err));
     if (o->counts != NULL)
         PI_TRY(pi_out_probe(o->counts, err));
@@ -350,8 +400,9 @@ out:
     return rc;
 }
 
+/* Writes the profile, the counts, and the page where page is not NULL. */
 static enum pi_code save(const struct pi_profile_options *o, const struct pi_collected *c,
-                         uint32_t window, struct pi_err *err)
+                         uint32_t window, const struct pi_profile_page *page, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_profile_samples_in s = {c->residual, c->mask, c->input};
@@ -367,6 +418,8 @@ static enum pi_code save(const struct pi_profile_options *o, const struct pi_col
     if (o->counts != NULL)
         PI_TRY(write_counts(o->counts, &c->p, err));
     pi_notice(&pi_profile_program, &o->common, "wrote %s", path);
+    if (o->report != NULL)
+        PI_TRY(pi_profile_page_write(o, page, &c->p, path, err));
 out:
     free(path);
     free(names);
@@ -380,15 +433,20 @@ enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *e
     struct pi_model m = {0};
     struct pi_pool *pool = NULL;
     struct pi_collected c = {0};
+    struct pi_profile_page page = {0};
     uint32_t window = 0;
 
     pi_interrupt_install();
+    if (!pi_profile_makes_one(o))
+        return pi_profile_page_only(o, err);
     PI_TRY(pi_device_check(&o->device, err));
     PI_TRY(pi_blas_init(err));
     if (pi_blas_warning() != NULL)
         pi_notice(&pi_profile_program, &o->common, "%s", pi_blas_warning());
     PI_TRY(pi_model_open(o->model, &mo, &m, err));
     PI_TRY(check_outputs(o, err));
+    if (o->report != NULL)
+        PI_TRY(pi_profile_page_open(o, &page, err));
     PI_TRY(window_of(o, &m, &window, err));
     PI_TRY(pi_pool_create(o->n_threads == 0 && o->device.kind == PI_DEVICE_GPU ? pi_device_threads()
                                                                                : o->n_threads,
@@ -397,10 +455,11 @@ enum pi_code pi_profile_run(const struct pi_profile_options *o, struct pi_err *e
         PI_TRY(collect(o, &m, pool, window, &c, err));
     for (size_t i = 0; i < o->merge.n; i++)
         PI_TRY(merge_file(o, &m, o->merge.v[i], &c, err));
-    PI_TRY(save(o, &c, window, err));
+    PI_TRY(save(o, &c, window, &page, err));
     PI_TRY(pi_census_print(&c.p, o->json, err));
 out:
     pi_collected_free(&c);
+    pi_profile_page_close(&page);
     pi_pool_destroy(pool);
     pi_model_close(&m);
     return rc;

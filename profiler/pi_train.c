@@ -5,7 +5,7 @@
 #include "common/pi_alloc.h"
 #include "common/pi_estimate.h"
 #include "common/pi_progress.h"
-#include "profiler/pi_census.h"
+#include "common/pi_census.h"
 #include "profiler/pi_fit.h"
 #include "profiler/pi_net.h"
 #include "runtime/cpu/pi_cpu.h"

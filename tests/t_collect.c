@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
-#include "profiler/pi_census.h"
+#include "common/pi_census.h"
 #include "profiler/pi_collect.h"
 #include "profiler/pi_merge.h"
 #include "runtime/cpu/pi_cpu.h"
