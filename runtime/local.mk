@@ -110,6 +110,8 @@ endif
 bin_PROGRAMS  += pi-run
 pi_run_SOURCES = runtime/pi-run.c \
 	runtime/pi_bench.c runtime/pi_bench_report.c runtime/pi_bench.h \
+	runtime/pi_budgets.c runtime/pi_budgets.h runtime/pi_child.c runtime/pi_child.h \
+	runtime/pi_where.c runtime/pi_where.h \
 	runtime/pi_generate.c runtime/pi_generate.h \
 	runtime/pi_load.c runtime/pi_load.h runtime/pi_load_place.c runtime/pi_load_int.h \
 	runtime/pi_measure.c runtime/pi_measure.h \

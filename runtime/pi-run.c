@@ -5,6 +5,7 @@
 #include "common/pi_progress.h"
 #include "runtime/chat/pi_converse.h"
 #include "runtime/pi_bench.h"
+#include "runtime/pi_budgets.h"
 #include "runtime/pi_generate.h"
 #include "runtime/pi_load.h"
 #include "runtime/pi_measure.h"
@@ -79,6 +80,8 @@ int main(int argc, char **argv)
         SIG_IGN); /* a reader that went away is an error with a message, like a full disk */
     rc = pi_run_options_parse(argc, argv, &o, &log, &err);
     if (rc == PI_OK && !log.common.help && !log.common.version)
-        rc = o.tokenize ? pi_prompt_tokenize(&o, &err) : run_model(&o, &log, &err);
+        rc = o.tokenize        ? pi_prompt_tokenize(&o, &err)
+             : o.n_budgets > 0 ? pi_budgets(&o, &log, run_model, &err)
+                               : run_model(&o, &log, &err);
     return pi_program_end(&pi_run_program, &log.common, rc, &err);
 }

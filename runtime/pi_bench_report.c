@@ -239,10 +239,14 @@ static json_t *json_speed(const struct report *r)
 static json_t *json_parts(const struct report *r)
 {
     const struct pi_engine_timing *t = &r->f->timing;
+    const struct pi_engine_stats *n = &r->f->stats;
     const bool gpu = r->l->gpu >= 0, one = r->o->n_parallel == 1;
 
     return json_pack(
-        "{s:{s:o, s:f, s:f, s:o}, s:{s:o, s:f}, s:{s:o, s:f}, s:{s:o, s:f}, s:{s:o, s:o}}",
+        "{s:o, s:{s:o, s:f, s:f, s:o}, s:{s:o, s:f}, s:{s:o, s:f}, s:{s:o, s:f}, s:{s:o, s:o}}",
+        "neurons_on_gpu",
+        known(ratio((double)n->neurons_gpu, (double)(n->neurons_gpu + n->neurons_cpu)),
+              gpu || r->l->two_units),
         "parts_ms", "gpu_busy", known(1e3 * per_step(r, gpu_busy(r)), gpu), "cpu_busy",
         1e3 * per_step(r, t->seconds_cpu_busy), "cpu_waiting", 1e3 * per_step(r, t->seconds_wait),
         "handover", known(1e3 * per_step(r, t->seconds_handover), gpu), "bytes_per_step", "gpu",

@@ -127,6 +127,8 @@ struct pi_engine_stats {
     uint64_t bytes;                                                  /* of all of them, as stored */
     uint64_t
         bytes_shared; /* of those bytes, what a token had from a read for another one of its step */
+    /* feed-forward neurons whose down rows were read, by the CPU and by the GPU (or the second unit of cpu+cpu): those that fire, or are predicted to on a GPU */
+    uint64_t neurons_cpu, neurons_gpu;
 };
 void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
 

@@ -248,6 +248,7 @@ static void book_cold(struct pi_exec_gpu *x)
     if (s->m->shape.gated)
         pi_ops_count(s, &s->stats.weights_ffn, &w->up, st->up_rows);
     pi_ops_count(s, &s->stats.weights_ffn, &w->down_t, st->down_rows);
+    s->stats.neurons_cpu += st->down_rows;
 }
 
 /* The feed-forward's input was made here: GPU neurons and merges want it. */

@@ -99,6 +99,7 @@ static void count_gpu(struct pi_exec_gpu *x)
         if (gated)
             pi_ops_count(s, &s->stats.weights_ffn, &w->up, n_set_l);
         pi_ops_count(s, &s->stats.weights_ffn, &w->down_t, n_set_l);
+        s->stats.neurons_gpu += n_set_l;
     }
     if (x->dm->output.data != NULL)
         pi_ops_count(s, &s->stats.weights_other, &s->m->output, s->m->output.n_rows);

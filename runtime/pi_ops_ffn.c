@@ -267,6 +267,7 @@ static void count_block(const struct block *b, bool dense, const struct pi_cold_
         count_pairs(s, &b->w->down, (uint64_t)b->n_tok * b->w->down.n_rows, b->w->down.n_rows);
     else
         count_pairs(s, &b->w->down_t, st->active, st->down_rows);
+    *(b->u == &s->units[0] ? &s->stats.neurons_cpu : &s->stats.neurons_gpu) += st->active;
 }
 
 void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,

@@ -2,8 +2,11 @@
 
 #include "runtime/pi_run_options.h"
 
+#include "common/pi_estimate.h"
 #include "common/pi_placement.h"
+#include "runtime/pi_where.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,14 +17,17 @@
 
 const struct pi_program pi_run_program = {
     .name = "pi-run",
-    .synopsis = "-m MODEL.gguf [-p TEXT | -f FILE | --tokens IDS | --chat] [options]",
+    .synopsis =
+        "-m MODEL.gguf [-p TEXT | -f FILE | --tokens IDS | --chat] [options], or pi-run --demo",
     .about =
         "Generates text with a language model, or measures it; finds the model's artifacts beside it.",
 };
 
 /* The tables below name where each value goes; "given" is set when the option occurs. */
-#define N_ROWS_MAX      64
+#define N_ROWS_MAX      96
 #define SERVER_PARALLEL 4
+#define DEMO_PROMPT     "Once upon a time there was a little girl who"
+#define DEMO_TOKENS     120
 
 static void add(struct pi_opt *t, const struct pi_opt *rows, size_t n)
 {
@@ -42,6 +48,11 @@ static void model_rows(struct pi_run_options *o, struct pi_opt *t)
          .dest = &o->model,
          .arg = "FILE",
          .help = "the model, a GGUF file"},
+        {.name = "demo",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->demo,
+         .help =
+             "the small model that comes with the programs, in place of -m; alone it tells a story"},
         {.name = "profile",
          .kind = PI_OPT_STRING,
          .dest = &o->profile,
@@ -326,6 +337,12 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_FLAG,
          .dest = &o->bench_random,
          .help = "with --bench: decode random tokens, not those that are drawn"},
+        {.name = "budgets",
+         .kind = PI_OPT_STRING,
+         .dest = &o->budgets_text,
+         .arg = "SIZES",
+         .help =
+             "with --bench: a table of what each of these budgets would give (2G,4G,8G);\nneeds a profile, and no placement"},
         {.name = "parallel",
          .kind = PI_OPT_U32,
          .dest = &o->n_parallel,
@@ -427,7 +444,8 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
         bool bad;
         const char *text;
     } rules[] = {
-        {o->model == NULL, "no model: -m MODEL.gguf"},
+        {o->model == NULL && !o->demo, "no model: -m MODEL.gguf (or --demo)"},
+        {o->model != NULL && o->demo, "--demo is a model of its own: it goes without -m"},
         {prompts > 1, "only one of -p, -f and --tokens can be the prompt"},
         {o->tokenize + (o->logits != NULL) + (o->perplexity != NULL) + o->bench + o->serve +
                  o->chat >
@@ -457,6 +475,11 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
         {o->bench && (o->n_given || o->verify), "--bench goes with neither -n nor --verify"},
         {!o->bench && (o->bench_given || o->bench_random || o->hardware != NULL),
          "--bench-prompt, --bench-tokens, --bench-random and --hardware go with --bench"},
+        {!o->bench && o->budgets_text != NULL, "--budgets goes with --bench"},
+        {o->budgets_text != NULL && (o->placement != NULL || o->vram_given),
+         "--budgets makes its own placements: it goes with neither --placement nor --vram-budget"},
+        {o->budgets_text != NULL && o->device.kind == PI_DEVICE_CPU,
+         "--budgets has no effect with --device cpu; cpu+cpu runs both units of a placement on the CPU"},
         {!o->bench && !o->serve && o->parallel_given, "--parallel goes with --bench or --serve"},
         {o->verify && (o->logits != NULL || o->tokenize),
          "--verify goes with a prompt or --perplexity"},
@@ -469,6 +492,51 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
         if (rules[i].bad)
             return pi_err_set(err, PI_E_USAGE, "%s", rules[i].text);
+    return PI_OK;
+}
+
+/* "2G,4G,8G" */
+static enum pi_code parse_budgets(struct pi_run_options *o, struct pi_err *err)
+{
+    const char *at = o->budgets_text;
+
+    for (;;) {
+        const size_t n = strcspn(at, ",");
+        char one[32];
+        enum pi_code rc;
+
+        if (o->n_budgets == PI_RUN_BUDGETS)
+            return pi_err_set(err, PI_E_RANGE, "--budgets: more than %d", PI_RUN_BUDGETS);
+        (void)snprintf(one, sizeof(one), "%.*s", n < sizeof(one) ? (int)n : 31, at);
+        rc = pi_parse_bytes(one, "--budgets", &o->budgets[o->n_budgets], err);
+        if (rc != PI_OK)
+            return rc;
+        o->n_budgets++;
+        if (at[n] == '\0')
+            return PI_OK;
+        at += n + 1;
+    }
+}
+
+/* Where nothing else is asked of the demo model it continues a sentence. */
+static enum pi_code fill_demo(struct pi_run_options *o, const struct pi_run_log *log,
+                              struct pi_err *err)
+{
+    const bool prompted = o->text != NULL || o->file != NULL || o->tokens != NULL;
+    const bool other = o->perplexity != NULL || o->bench || o->serve || o->chat;
+    const enum pi_code rc = pi_where_demo(o->demo_model, sizeof(o->demo_model), err);
+
+    if (rc != PI_OK)
+        return rc;
+    o->model = o->demo_model;
+    if (!prompted && !other) {
+        pi_run_notice(log, "going on from: %s", DEMO_PROMPT);
+        o->text = DEMO_PROMPT;
+        if (!o->n_given && !o->tokenize && o->logits == NULL) {
+            o->n_predict = DEMO_TOKENS;
+            o->n_given = true;
+        }
+    }
     return PI_OK;
 }
 
@@ -517,6 +585,10 @@ enum pi_code pi_run_options_parse(int argc, char **argv, struct pi_run_options *
         goto out;
     PI_TRY(pi_device_parse(out->device_text, true, &out->device, err));
     PI_TRY(check_together(out, err));
+    if (out->budgets_text != NULL)
+        PI_TRY(parse_budgets(out, err));
+    if (out->demo)
+        PI_TRY(fill_demo(out, log_out, err));
     if (!out->seed_given)
         out->sampler.seed = draw_seed();
     if (out->serve && !out->parallel_given)

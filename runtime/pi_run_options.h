@@ -15,10 +15,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PI_RUN_BUDGETS 32
+
 struct pi_run_options {
     /* what to run */
     /* artifacts: NULL: beside the model, if there */
     const char *model, *profile, *predictor, *placement;
+    bool demo; /* model is then demo_model */
+    char demo_model[4096];
     const char *hidden_act; /* NULL: what the file says */
     bool no_check;          /* skip the CRCs of the model's weights */
     /* how */
@@ -47,6 +51,9 @@ struct pi_run_options {
     uint32_t bench_prompt, bench_tokens;
     uint32_t n_parallel;  /* sequences; 1 but for a bench */
     const char *hardware; /* with bench; NULL: hardware.yaml, if there */
+    const char *budgets_text;
+    uint64_t budgets[PI_RUN_BUDGETS]; /* (n_budgets) bytes; a table of them, when there are any */
+    uint32_t n_budgets;
     bool json;
     /* a conversation */
     bool chat;

@@ -33,6 +33,7 @@ include $(srcdir)/tests/profiler.mk
 include $(srcdir)/tests/solver.mk
 include $(srcdir)/tests/convert.mk
 include $(srcdir)/tests/run.mk
+include $(srcdir)/tests/ship.mk
 include $(srcdir)/tests/bench.mk
 include $(srcdir)/tests/emu.mk
 include $(srcdir)/tests/kernels_ffn.mk

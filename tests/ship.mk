@@ -1,0 +1,7 @@
+# Tests of what is delivered: installation, completion, benchmarks of budgets.
+pi_cli_tests += tests/cli/install.sh tests/cli/completion.sh tests/cli/budgets.sh
+tests/cli/completion.log: $(nodist_man_MANS) $(pi_completions) $(bin_PROGRAMS)
+tests/cli/install.log: all-am
+print-pkgdatadir:
+	@echo '$(pkgdatadir)'
+.PHONY: print-pkgdatadir
