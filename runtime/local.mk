@@ -5,13 +5,16 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_int.h \
 	runtime/cpu/pi_cpu_ops.c \
 	runtime/cpu/pi_cpu_quant.c runtime/cpu/pi_cpu_quant_k.c \
-	runtime/cpu/pi_cpu_simd.h runtime/cpu/pi_cpu_simd_read.h \
+	runtime/cpu/pi_cpu_simd.h runtime/cpu/pi_cpu_simd_read.h runtime/cpu/pi_cpu_simd_rows.h \
 	runtime/cpu/pi_cpu_simd_block.h runtime/cpu/pi_cpu_simd_many.h \
 	runtime/cpu/pi_cpu_simd_q8.h \
+	runtime/cpu/pi_cpu_simd_x86.h \
+	runtime/cpu/pi_cpu_q8_x86.h runtime/cpu/pi_cpu_q8_x86_256.h runtime/cpu/pi_cpu_q8_x86_512.h \
 	runtime/cpu/pi_cpu_scalar.c \
 	runtime/cpu/pi_cpu_scalar_q8.c \
-	runtime/cpu/pi_cpu_avx2.c \
-	runtime/cpu/pi_cpu_avx512.c \
+	runtime/cpu/pi_cpu_avx2.c runtime/cpu/pi_cpu_q8_avx2.c runtime/cpu/pi_cpu_q8_avxvnni.c \
+	runtime/cpu/pi_cpu_avx512.c runtime/cpu/pi_cpu_q8_avx512.c runtime/cpu/pi_cpu_q8_avx512vnni.c \
+	runtime/cpu/pi_cpu_neon.c \
 	runtime/cpu/pi_gemm.c runtime/cpu/pi_gemm.h runtime/cpu/pi_gemm_simd.h runtime/cpu/pi_gemm_simd_q8.h \
 	runtime/pi_blas.c runtime/pi_blas_axpys.c runtime/pi_blas_products.c runtime/pi_blas.h runtime/pi_blas_int.h \
 	runtime/pi_batcher.c runtime/pi_batcher.h \

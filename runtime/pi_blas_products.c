@@ -271,8 +271,8 @@ static void plan_panels_q8(struct job *j, uint32_t n_threads)
     const size_t n = j->in->n_cols / PI_Q8_BLOCK;
     uint32_t panels;
 
-    j->toks = j->g->q8_toks;
-    j->rows = j->g->q8_rows;
+    j->toks = j->g->q8->toks;
+    j->rows = j->g->q8->rows;
     panels = tile_panels(j, n_threads);
     j->tile_rows = panels * j->rows;
     j->n_blocks = pi_blas_pieces(j->in->n_tok, j->toks);
@@ -382,7 +382,7 @@ static enum pi_code run(struct pi_pool *pool, struct pi_blas_scratch *scratch, s
     enum pi_code rc;
 
     j->g = j->cpu->gemm;
-    j->q8 = j->g != NULL && takes_q8(j->cpu, j->in, j->outs->w) ? j->g->q8[type] : NULL;
+    j->q8 = j->g != NULL && takes_q8(j->cpu, j->in, j->outs->w) ? j->g->q8->type[type] : NULL;
     if (j->in->n_tok <= FEW_TOKENS || j->g == NULL ||
         (j->q8 == NULL && takes_q8(j->cpu, j->in, j->outs->w)))
         j->how = &by_dots;

@@ -27,6 +27,7 @@ tests/cli/man.log: $(nodist_man_MANS) $(bin_PROGRAMS)
 include $(srcdir)/tests/common.mk
 include $(srcdir)/tests/tokenizer.mk
 include $(srcdir)/tests/cpu.mk
+include $(srcdir)/tests/cpu_emu.mk
 include $(srcdir)/tests/cold.mk
 include $(srcdir)/tests/engine.mk
 include $(srcdir)/tests/profiler.mk

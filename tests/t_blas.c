@@ -281,15 +281,14 @@ static void test_no_memory(void)
     pi_pool_destroy(pool);
 }
 
-int main(void)
+/* With whatever table of kernels PI_CPU names. */
+static void test_products(void)
 {
     static const enum pi_type types[] = {PI_TYPE_F32,  PI_TYPE_F16,  PI_TYPE_BF16,
                                          PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1};
     static const enum pi_type q8_types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
                                             PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
 
-    test_no_memory();
-    PASSES(pi_blas_init(&e), e);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         test_matmul(types[i], 300, 96, 70, true);
         test_matmul(types[i], 33, 384, 3, true);
@@ -306,17 +305,31 @@ int main(void)
     test_axpys(PI_TYPE_F16, 256, 130, 3);
     test_axpys(PI_TYPE_Q4_0, 301, 96, 7);
     test_axpys(PI_TYPE_Q6_K, 40, 512, 13);
-    OK(pi_blas_warning() == NULL);
-    for (int i = 0; i < 4; i++) {
-        test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
-        test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
-    }
     for (size_t i = 0; i < sizeof(q8_types) / sizeof(q8_types[0]); i++) {
         test_q8(&q8_types[i], 1, 131, 1280, 40);
         test_q8(&q8_types[i], 1, 5, 256, 9);
         test_q8(&q8_types[i], 1, 33, 512, 3);
     }
     test_q8(q8_types, 4, 70, 256, 301);
+}
+
+int main(void)
+{
+    test_no_memory();
+    PASSES(pi_blas_init(&e), e);
+    for (int i = 0; i < PI_ISA_COUNT; i++) {
+        if (pi_cpu_get((enum pi_isa)i) == NULL)
+            continue;
+        printf("# %s\n", pi_isa_name((enum pi_isa)i));
+        (void)setenv("PI_CPU", pi_isa_name((enum pi_isa)i), 1);
+        test_products();
+    }
+    (void)unsetenv("PI_CPU");
+    OK(pi_blas_warning() == NULL);
+    for (int i = 0; i < 4; i++) {
+        test_gemm(i & 1, i & 2, 131, 517, 65, 1.0f, 0.0f);
+        test_gemm(i & 1, i & 2, 7, 40, 300, -0.5f, 1.0f);
+    }
     test_refusals();
     (void)setenv("PI_TEST_BLAS_WRONG", "1", 1); /* own kernels in its place */
     PASSES(pi_blas_init(&e), e);

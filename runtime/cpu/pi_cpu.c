@@ -6,7 +6,12 @@
 
 #include <stdlib.h>
 
-static const char *const isa_names[PI_ISA_COUNT] = {"scalar", "avx2", "avx512"};
+static const char *const isa_names[PI_ISA_COUNT] = {
+    [PI_ISA_SCALAR] = "scalar",         [PI_ISA_NEON] = "neon",
+    [PI_ISA_NEONDOT] = "neondot",       [PI_ISA_AVX2] = "avx2",
+    [PI_ISA_AVXVNNI] = "avxvnni",       [PI_ISA_AVX512] = "avx512",
+    [PI_ISA_AVX512VNNI] = "avx512vnni",
+};
 
 const char *pi_isa_name(enum pi_isa isa)
 {
@@ -16,44 +21,91 @@ const char *pi_isa_name(enum pi_isa isa)
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Not a name that __builtin_cpu_supports knows in every compiler. */
-static bool has_f16c(void)
+/* Bits that __builtin_cpu_supports has no name for in every compiler. */
+static bool has_bits(unsigned leaf, unsigned subleaf, int reg, unsigned bits)
 {
-    unsigned a, b, c, d;
+    unsigned r[4] = {0};
 
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    return __get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3]) != 0 &&
+           (r[reg] & bits) == bits;
 }
-#endif
 
-/* __builtin_cpu_supports also asks whether the system saves the wide registers (XGETBV). */
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           has_bits(1, 0, 2, bit_F16C);
+}
+
+static bool has_avx512(void)
+{
+#if defined(PI_CPU_EMU) /* a test's build, in which AVX2 does the work */
+    return has_avx2();
+#else
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#endif
+}
+
+static bool has_vnni(unsigned subleaf, int reg, unsigned bit)
+{
+#if defined(PI_CPU_EMU)
+    (void)subleaf, (void)reg, (void)bit;
+    return true;
+#else
+    return has_bits(7, subleaf, reg, bit);
+#endif
+}
+
+/* __builtin_cpu_supports also asks whether the system saves the wide registers (XGETBV); the bits of VNNI say nothing of that. */
 static bool cpu_has(enum pi_isa isa)
 {
-#if defined(__x86_64__)
     __builtin_cpu_init();
     switch (isa) {
     case PI_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+        return has_avx2();
+    case PI_ISA_AVXVNNI:
+        return has_avx2() && has_vnni(1, 0, 1u << 4);
     case PI_ISA_AVX512:
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+        return has_avx512();
+    case PI_ISA_AVX512VNNI:
+        return has_avx512() && has_vnni(0, 2, 1u << 11);
     default:
-        break;
+        return false;
     }
-#endif
-    return isa == PI_ISA_SCALAR;
 }
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+/* Every such processor has vectors. */
+static bool cpu_has(enum pi_isa isa)
+{
+    return isa == PI_ISA_NEON ||
+           (isa == PI_ISA_NEONDOT && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0);
+}
+#else
+static bool cpu_has(enum pi_isa isa)
+{
+    (void)isa;
+    return false;
+}
+#endif
 
 const struct pi_cpu *pi_cpu_get(enum pi_isa isa)
 {
+    if (isa == PI_ISA_SCALAR)
+        return &pi_cpu_scalar;
     if (!cpu_has(isa))
         return NULL;
     switch (isa) {
+    case PI_ISA_NEON:
+    case PI_ISA_NEONDOT:
+        return pi_cpu_neon(isa == PI_ISA_NEONDOT);
     case PI_ISA_AVX2:
-        return pi_cpu_avx2();
-    case PI_ISA_AVX512:
-        return pi_cpu_avx512();
+    case PI_ISA_AVXVNNI:
+        return pi_cpu_avx2(isa == PI_ISA_AVXVNNI);
     default:
-        return &pi_cpu_scalar;
+        return pi_cpu_avx512(isa == PI_ISA_AVX512VNNI);
     }
 }
 
@@ -72,7 +124,10 @@ enum pi_code pi_cpu_select(const struct pi_cpu **out, struct pi_err *err)
             break;
     }
     if (cpu == NULL)
-        return pi_err_set(err, PI_E_USAGE, "PI_CPU=%s: expected scalar, avx2 or avx512", name);
+        return pi_err_set(err, PI_E_USAGE,
+                          "PI_CPU=%s: expected scalar, neon, neondot, avx2, avxvnni, avx512 or "
+                          "avx512vnni",
+                          name);
     *out = cpu;
     return PI_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * pi_cpu.h - CPU kernels, chosen at run time from what the processor has: scalar (the reference), AVX2 + FMA + F16C, AVX-512.
+ * pi_cpu.h - CPU kernels, chosen at run time from what the processor has: scalar (the reference), AVX2 + FMA + F16C, AVX-512, NEON.
  *
  * Rows of weights are read in their stored type; activations and sums are F32. The order of summation in a row depends on the ISA and the row alone, never
  * on how many rows a call takes or which thread runs it, so that results do not depend on the thread count. Pure functions; thread safe.
@@ -16,10 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The later, the better where a processor has several. VNNI, DOT: the same kernels, but for those of quantised activations, which have instructions that
+ * add four products of bytes at once. */
 enum pi_isa {
     PI_ISA_SCALAR,
+    PI_ISA_NEON,
+    PI_ISA_NEONDOT,
     PI_ISA_AVX2,
+    PI_ISA_AVXVNNI,
     PI_ISA_AVX512,
+    PI_ISA_AVX512VNNI,
     PI_ISA_COUNT
 };
 
@@ -85,7 +91,7 @@ struct pi_cpu {
     const struct pi_gemm *gemm; /* blocked products (pi_gemm.h), or NULL */
 };
 
-/* The best table this processor runs; PI_CPU=scalar|avx2|avx512 in the environment forces one (PI_E_USAGE for another
+/* The best table this processor runs; PI_CPU=scalar|neon|neondot|avx2|avxvnni|avx512|avx512vnni in the environment forces one (PI_E_USAGE for another
  * word, PI_E_NODEV where the processor lacks it). */
 enum pi_code pi_cpu_select(const struct pi_cpu **out, struct pi_err *err) PI_MUST_CHECK;
 /* One table by name, or NULL when this processor or build lacks it: for tests that compare all of them. */

@@ -4,12 +4,11 @@
 #include "runtime/cpu/pi_cpu_int.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #define TARGET __attribute__((target("avx2,fma,f16c")))
-#define OP     static inline __attribute__((always_inline)) TARGET
-#define W      8
-#define VF     __m256
+#include "runtime/cpu/pi_cpu_simd_x86.h"
+
+#define W  8
+#define VF __m256
 
 OP VF v_zero(void)
 {
@@ -179,15 +178,23 @@ static TARGET void from_f32_f16(const float *x, void *row_out, uint32_t n)
 
 #include "runtime/cpu/pi_cpu_simd.h"
 
-static const struct pi_cpu table = TABLE(PI_ISA_AVX2);
+TABLE(pi_avx2_, PI_ISA_AVX2);
+#if defined(PI_CPU_VNNI)
+TABLE(pi_avxvnni_, PI_ISA_AVXVNNI);
+#endif
 
-const struct pi_cpu *pi_cpu_avx2(void)
+const struct pi_cpu *pi_cpu_avx2(bool vnni)
 {
-    return &table;
+#if defined(PI_CPU_VNNI)
+    if (vnni)
+        return &pi_avxvnni_table;
+#endif
+    return vnni ? NULL : &pi_avx2_table;
 }
 #else
-const struct pi_cpu *pi_cpu_avx2(void)
+const struct pi_cpu *pi_cpu_avx2(bool vnni)
 {
+    (void)vnni;
     return NULL;
 }
 #endif

@@ -4,12 +4,15 @@
 #include "runtime/cpu/pi_cpu_int.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
+#if defined(PI_CPU_EMU)
+#define TARGET __attribute__((target("avx2,fma,f16c")))
+#else
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
-#define OP     static inline __attribute__((always_inline)) TARGET
-#define W      16
-#define VF     __m512
+#endif
+#include "runtime/cpu/pi_cpu_simd_x86.h"
+
+#define W  16
+#define VF __m512
 
 OP VF v_zero(void)
 {
@@ -177,15 +180,23 @@ static TARGET void from_f32_f16(const float *x, void *row_out, uint32_t n)
 
 #include "runtime/cpu/pi_cpu_simd.h"
 
-static const struct pi_cpu table = TABLE(PI_ISA_AVX512);
+TABLE(pi_avx512_, PI_ISA_AVX512);
+#if defined(PI_CPU_VNNI)
+TABLE(pi_avx512vnni_, PI_ISA_AVX512VNNI);
+#endif
 
-const struct pi_cpu *pi_cpu_avx512(void)
+const struct pi_cpu *pi_cpu_avx512(bool vnni)
 {
-    return &table;
+#if defined(PI_CPU_VNNI)
+    if (vnni)
+        return &pi_avx512vnni_table;
+#endif
+    return vnni ? NULL : &pi_avx512_table;
 }
 #else
-const struct pi_cpu *pi_cpu_avx512(void)
+const struct pi_cpu *pi_cpu_avx512(bool vnni)
 {
+    (void)vnni;
     return NULL;
 }
 #endif

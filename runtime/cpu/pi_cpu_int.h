@@ -89,6 +89,14 @@ static inline float pi_bits_float(uint32_t u)
     return f;
 }
 
+static inline uint16_t pi_read_u16(const void *p)
+{
+    uint16_t h;
+
+    memcpy(&h, p, sizeof(h));
+    return h;
+}
+
 static inline float pi_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 1023;
@@ -106,9 +114,10 @@ static inline float pi_widen_bf16(uint16_t h)
 }
 
 extern const struct pi_cpu pi_cpu_scalar;
-/* NULL where the compiler's target is not x86-64. */
-const struct pi_cpu *pi_cpu_avx2(void);
-const struct pi_cpu *pi_cpu_avx512(void);
+/* NULL where this build lacks it. vnni, dot: with the products of bytes that processors have beside the base. */
+const struct pi_cpu *pi_cpu_avx2(bool vnni);
+const struct pi_cpu *pi_cpu_avx512(bool vnni);
+const struct pi_cpu *pi_cpu_neon(bool dot);
 
 void pi_store_f32(const float *x, void *row_out, uint32_t n);
 void pi_store_bf16(const float *x, void *row_out, uint32_t n);
@@ -124,7 +133,14 @@ void pi_quantise_q6_k(const float *x, void *row_out, uint32_t n);
 
 /* Activations (pi_cpu.h). pi_q8_scale: d of a block whose largest magnitude has these bits. */
 float pi_q8_scale(uint32_t max_bits);
-void pi_quantise_act_q8(const float *x, struct pi_q8 *out, uint32_t n);
+
+#define Q8_SIGNED \
+    (-1) /* in place of what is subtracted from numbers to get weights: weights have a sign */
+
+/* Compilers that know AVX-VNNI. */
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define PI_CPU_VNNI 1
+#endif
 
 /* Kernels for quantised activations in a type's entry of a table, by the prefix of their names. */
 #define PI_Q8_ENTRIES(prefix, T)                                                  \
@@ -132,22 +148,32 @@ void pi_quantise_act_q8(const float *x, struct pi_q8 *out, uint32_t n);
     .dot_many_q8 = prefix##dot_many_q8_##T
 #define PI_Q8_NONE .dot_rows_q8 = NULL
 
-/* The reference ones (pi_cpu_scalar_q8.c). */
-#define PI_SCALAR_Q8(T)                                                                           \
-    void pi_scalar_dot_rows_q8_##T(const void *rows, size_t stride, uint32_t n_rows,              \
-                                   const struct pi_q8 *x, uint32_t n, float *out);                \
-    void pi_scalar_dot_ids_q8_##T(const void *base, size_t stride, const uint32_t *ids,           \
-                                  uint32_t n_ids, const struct pi_q8 *x, uint32_t n, float *out); \
-    void pi_scalar_dot_many_q8_##T(const void *base, size_t stride, const uint32_t *ids,          \
-                                   uint32_t n_ids, uint32_t n_next, const struct pi_q8 *const *x, \
-                                   uint32_t n_x, uint32_t n, float *out);
-PI_SCALAR_Q8(q8_0)
-PI_SCALAR_Q8(q4_0)
-PI_SCALAR_Q8(q4_1)
-PI_SCALAR_Q8(q5_0)
-PI_SCALAR_Q8(q5_1)
-PI_SCALAR_Q8(q4_k)
-PI_SCALAR_Q8(q5_k)
-PI_SCALAR_Q8(q6_k)
+/* Those of all types, each ISA's in a file of its own, as other files see them. */
+#define PI_Q8_FUNCTIONS(prefix, T)                                                              \
+    void prefix##dot_rows_q8_##T(const void *rows, size_t stride, uint32_t n_rows,              \
+                                 const struct pi_q8 *x, uint32_t n, float *out);                \
+    void prefix##dot_ids_q8_##T(const void *base, size_t stride, const uint32_t *ids,           \
+                                uint32_t n_ids, const struct pi_q8 *x, uint32_t n, float *out); \
+    void prefix##dot_many_q8_##T(const void *base, size_t stride, const uint32_t *ids,          \
+                                 uint32_t n_ids, uint32_t n_next, const struct pi_q8 *const *x, \
+                                 uint32_t n_x, uint32_t n, float *out);
+#define PI_Q8_DECLARE(prefix)                                                \
+    PI_Q8_FUNCTIONS(prefix, q8_0)                                            \
+    PI_Q8_FUNCTIONS(prefix, q4_0)                                            \
+    PI_Q8_FUNCTIONS(prefix, q4_1)                                            \
+    PI_Q8_FUNCTIONS(prefix, q5_0)                                            \
+    PI_Q8_FUNCTIONS(prefix, q5_1)                                            \
+    PI_Q8_FUNCTIONS(prefix, q4_k)                                            \
+    PI_Q8_FUNCTIONS(prefix, q5_k)                                            \
+    PI_Q8_FUNCTIONS(prefix, q6_k)                                            \
+    void prefix##quantise_q8(const float *x, struct pi_q8 *out, uint32_t n); \
+    extern const struct pi_gemm_q8_set prefix##gemm_q8;
+PI_Q8_DECLARE(pi_scalar_)
+PI_Q8_DECLARE(pi_avx2_)
+PI_Q8_DECLARE(pi_avxvnni_)
+PI_Q8_DECLARE(pi_avx512_)
+PI_Q8_DECLARE(pi_avx512vnni_)
+PI_Q8_DECLARE(pi_neon_)
+PI_Q8_DECLARE(pi_neondot_)
 
 #endif

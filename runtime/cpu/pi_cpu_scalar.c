@@ -328,5 +328,5 @@ const struct pi_cpu pi_cpu_scalar = {
     .dot_f32 = dot_f32,
     .axpy_f32 = axpy_f32,
     .sum_squares = sum_squares,
-    .quantise_q8 = pi_quantise_act_q8,
+    .quantise_q8 = pi_scalar_quantise_q8,
 };

@@ -21,7 +21,7 @@ float pi_q8_scale(uint32_t max_bits)
     return d < 0x1p-126f ? 0.0f : d;
 }
 
-void pi_quantise_act_q8(const float *x, struct pi_q8 *out, uint32_t n)
+void pi_scalar_quantise_q8(const float *x, struct pi_q8 *out, uint32_t n)
 {
     for (uint32_t b = 0; b < n / PI_BLOCK; b++, x += PI_BLOCK, out++) {
         uint32_t max = 0; /* magnitudes in the order of their bits: a NaN is the largest */

@@ -13,48 +13,13 @@
 #ifndef PI_CPU_SIMD_H
 #define PI_CPU_SIMD_H
 
-#include "runtime/cpu/pi_cpu_int.h"
+#include "runtime/cpu/pi_cpu_simd_rows.h"
 
-#define NV     (PI_BLOCK / W) /* vectors of a block */
-#define ROWS   4              /* rows computed side by side */
-#define INLINE static inline __attribute__((always_inline)) TARGET
-/* Bytes of a row that are asked for while the rows before it are computed: until the hardware's own prefetcher has seen where it leads. Four rows side
- * by side are four streams, which it finds anew in each row: measured on Zen 3, rows of 408 bytes, decoding was 1.2 times as fast for it. */
-#define PREFETCH_BYTES 512
+#define NV (PI_BLOCK / W) /* vectors of a block */
 
 /* W elements of a plain row from element at; the first n of them, the others 0. */
 typedef VF (*load_fn)(const void *row, uint32_t at);
 typedef VF (*part_fn)(const void *row, uint32_t at, uint32_t n);
-
-/* What a pass asks for ahead: its share of the rows that come next, a little for every AHEAD elements. So the stream from memory does not stop where the rows
- * in hand end, nor while they are taken through several vectors out of the cache; the hardware's own prefetcher would have to find each row anew. Measured on
- * two Zen 3 cores, rows of 4096: all rows of Q8_0 and Q4_0 1.2 times as fast as with the first 512 bytes of each row asked for. */
-#define AHEAD 128
-struct ahead {
-    const char *const *row; /* that come next */
-    uint32_t n;             /* of them */
-    uint64_t at, step;      /* bytes, in 1/256 */
-};
-
-/* Called before every AHEAD elements. */
-INLINE void look_ahead(struct ahead *a)
-{
-    uint64_t from = (a->at / 256 + 63) & ~(uint64_t)63, to = (a->at + a->step) / 256;
-
-    for (uint32_t r = 0; r < a->n; r++) {
-        for (uint64_t b = from; b < to; b += 64)
-            __builtin_prefetch(a->row[r] + b, 0, 2);
-    }
-    a->at += a->step;
-}
-
-/* Of a pass over n elements of each row with one vector: bytes [from, to) of the next rows. */
-INLINE struct ahead ahead_one(const char *const *next, uint32_t n_next, size_t from, size_t to,
-                              uint32_t n)
-{
-    return (struct ahead){next, n_next, (uint64_t)from * 256,
-                          n > 0 ? (uint64_t)(to - from) * 256 * AHEAD / n : 0};
-}
 
 INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
                       uint32_t n, float *out, struct ahead ahead)
@@ -139,95 +104,36 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
         v_store_part(out + i, n - i, part(row, i, n - i));
 }
 
-INLINE const char *row_at(const void *base, size_t stride, uint32_t i)
-{
-    return (const char *)base + stride * i;
-}
-
-/* Asks for bytes [from, to) of a row, or as many of them as PREFETCH_BYTES says. */
-INLINE void prefetch_row(const char *row, size_t from, size_t to)
-{
-    size_t end = to - from < PREFETCH_BYTES ? to : from + PREFETCH_BYTES;
-
-    for (size_t i = from; i < end; i += 64)
-        __builtin_prefetch(row + i, 0, 2);
-}
-
 #include "runtime/cpu/pi_cpu_simd_read.h"
 #include "runtime/cpu/pi_cpu_simd_block.h"
 
 /* DOT(rows, row, in, n, out, ahead) and AXPY(rows, row, a, begin, end, y, ahead) with the readers of type T filled in; BYTES(i): where element i is in a row (of K types:
- * the block it is in); N_SUMS: room for sums of x, 1 where they are not wanted. The last rows of a list stand side by side too: one stream alone leaves
- * memory half idle. */
+ * the block it is in); N_SUMS: room for sums of x, 1 where they are not wanted. */
 #define KERNELS(T, DOT, AXPY, TO_F32, BYTES, N_SUMS)                                              \
-    static TARGET void dot_up_to_##T(uint32_t rows, const void *const *row, struct input in,      \
+    static TARGET void dot_up_to_##T(uint32_t rows, const void *const *row, const void *x,        \
                                      uint32_t n, float *out, struct ahead ahead)                  \
     {                                                                                             \
-        switch (rows) {                                                                           \
-        case 1:                                                                                   \
-            DOT(1, row, in, n, out, ahead);                                                       \
-            break;                                                                                \
-        case 2:                                                                                   \
-            DOT(2, row, in, n, out, ahead);                                                       \
-            break;                                                                                \
-        case 3:                                                                                   \
-            DOT(3, row, in, n, out, ahead);                                                       \
-            break;                                                                                \
-        default:                                                                                  \
-            DOT(ROWS, row, in, n, out, ahead);                                                    \
-        }                                                                                         \
+        const struct input in = *(const struct input *)x;                                         \
+        UP_TO_ROWS(rows, DOT, row, in, n, out, ahead);                                            \
     }                                                                                             \
     static TARGET void dot_rows_##T(const void *rows, size_t stride, uint32_t n_rows,             \
                                     const float *x, uint32_t n, float *out)                       \
     {                                                                                             \
         alignas(64) float room[N_SUMS];                                                           \
         struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
-        for (uint32_t i = 0; i < n_rows; i += ROWS) {                                             \
-            const char *p = row_at(rows, stride, i);                                              \
-            uint32_t k = n_rows - i < ROWS ? n_rows - i : ROWS;                                   \
-            uint32_t n_next = n_rows - i - k < ROWS ? n_rows - i - k : ROWS;                      \
-            const void *row[ROWS];                                                                \
-            const char *next[ROWS];                                                               \
-            for (uint32_t r = 0; r < k; r++)                                                      \
-                row[r] = p + r * stride;                                                          \
-            for (uint32_t r = 0; r < n_next; r++)                                                 \
-                next[r] = p + (ROWS + r) * stride;                                                \
-            dot_up_to_##T(k, row, in, n, out + i, ahead_one(next, n_next, 0, BYTES(n), n));       \
-        }                                                                                         \
+        take_rows(dot_up_to_##T, rows, stride, NULL, n_rows, &in, n, BYTES(n), out);              \
     }                                                                                             \
     static TARGET void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids,          \
                                    uint32_t n_ids, const float *x, uint32_t n, float *out)        \
     {                                                                                             \
         alignas(64) float room[N_SUMS];                                                           \
         struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
-        for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
-            const void *row[ROWS];                                                                \
-            const char *next[ROWS];                                                               \
-            uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
-            uint32_t n_next = n_ids - i - k < ROWS ? n_ids - i - k : ROWS;                        \
-            for (uint32_t r = 0; r < k; r++)                                                      \
-                row[r] = row_at(base, stride, ids[i + r]);                                        \
-            for (uint32_t r = 0; r < n_next; r++)                                                 \
-                next[r] = row_at(base, stride, ids[i + k + r]);                                   \
-            dot_up_to_##T(k, row, in, n, out + i, ahead_one(next, n_next, 0, BYTES(n), n));       \
-        }                                                                                         \
+        take_rows(dot_up_to_##T, base, stride, ids, n_ids, &in, n, BYTES(n), out);                \
     }                                                                                             \
     static TARGET void axpy_up_to_##T(uint32_t rows, const void *const *row, const float *a,      \
                                       uint32_t begin, uint32_t end, float *y, struct ahead ahead) \
     {                                                                                             \
-        switch (rows) {                                                                           \
-        case 1:                                                                                   \
-            AXPY(1, row, a, begin, end, y, ahead);                                                \
-            break;                                                                                \
-        case 2:                                                                                   \
-            AXPY(2, row, a, begin, end, y, ahead);                                                \
-            break;                                                                                \
-        case 3:                                                                                   \
-            AXPY(3, row, a, begin, end, y, ahead);                                                \
-            break;                                                                                \
-        default:                                                                                  \
-            AXPY(ROWS, row, a, begin, end, y, ahead);                                             \
-        }                                                                                         \
+        UP_TO_ROWS(rows, AXPY, row, a, begin, end, y, ahead);                                     \
     }                                                                                             \
     static TARGET void axpy_ids_##T(const void *base, size_t stride, const uint32_t *ids,         \
                                     const float *a, uint32_t n_ids, uint32_t begin, uint32_t end, \
@@ -249,27 +155,15 @@ INLINE void prefetch_row(const char *row, size_t from, size_t to)
     static TARGET void to_f32_##T(const void *row, float *out, uint32_t n)                        \
     {                                                                                             \
         TO_F32(row, out, n);                                                                      \
-    }                                                                                             \
-    static const struct pi_cpu_type type_##T = {                                                  \
-        .dot_rows = dot_rows_##T,                                                                 \
-        .dot_ids = dot_ids_##T,                                                                   \
-        .axpy_ids = axpy_ids_##T,                                                                 \
-        .dot_many = dot_many_##T,                                                                 \
-        .axpy_many = axpy_many_##T,                                                               \
-        .to_f32 = to_f32_##T,                                                                     \
-        .from_f32 = from_f32_##T,                                                                 \
-        Q8_OF_##T,                                                                                \
-    };
+    }
 
 #define DOT_F32(rows, row, in, ...) dot_plain(load_f32, part_f32, rows, row, (in).x, __VA_ARGS__)
 #define AXPY_F32(...)               axpy_plain(load_f32, part_f32, __VA_ARGS__)
 #define TO_F32_F32(...)             to_f32_plain(load_f32, part_f32, __VA_ARGS__)
-#define BYTES_F32(i)                ((size_t)(i)*4)
 
 #define DOT_F16(rows, row, in, ...) dot_plain(load_f16, part_f16, rows, row, (in).x, __VA_ARGS__)
 #define AXPY_F16(...)               axpy_plain(load_f16, part_f16, __VA_ARGS__)
 #define TO_F32_F16(...)             to_f32_plain(load_f16, part_f16, __VA_ARGS__)
-#define BYTES_F16(i)                ((size_t)(i)*2)
 
 #define DOT_BF16(rows, row, in, ...) dot_plain(load_bf16, part_bf16, rows, row, (in).x, __VA_ARGS__)
 #define AXPY_BF16(...)               axpy_plain(load_bf16, part_bf16, __VA_ARGS__)
@@ -278,42 +172,34 @@ INLINE void prefetch_row(const char *row, size_t from, size_t to)
 #define DOT_Q8_0(...)    dot_block(READ_Q8_0, __VA_ARGS__)
 #define AXPY_Q8_0(...)   axpy_block(READ_Q8_0, __VA_ARGS__)
 #define TO_F32_Q8_0(...) to_f32_block(READ_Q8_0, __VA_ARGS__)
-#define BYTES_Q8_0(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q8_0))
 
 #define DOT_Q4_0(...)    dot_block(READ_Q4_0, __VA_ARGS__)
 #define AXPY_Q4_0(...)   axpy_block(READ_Q4_0, __VA_ARGS__)
 #define TO_F32_Q4_0(...) to_f32_block(READ_Q4_0, __VA_ARGS__)
-#define BYTES_Q4_0(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_0))
 
 #define DOT_Q4_1(...)    dot_block(READ_Q4_1, __VA_ARGS__)
 #define AXPY_Q4_1(...)   axpy_block(READ_Q4_1, __VA_ARGS__)
 #define TO_F32_Q4_1(...) to_f32_block(READ_Q4_1, __VA_ARGS__)
-#define BYTES_Q4_1(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_1))
 
 #define DOT_Q5_0(...)    dot_block(READ_Q5_0, __VA_ARGS__)
 #define AXPY_Q5_0(...)   axpy_block(READ_Q5_0, __VA_ARGS__)
 #define TO_F32_Q5_0(...) to_f32_block(READ_Q5_0, __VA_ARGS__)
-#define BYTES_Q5_0(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q5_0))
 
 #define DOT_Q5_1(...)    dot_block(READ_Q5_1, __VA_ARGS__)
 #define AXPY_Q5_1(...)   axpy_block(READ_Q5_1, __VA_ARGS__)
 #define TO_F32_Q5_1(...) to_f32_block(READ_Q5_1, __VA_ARGS__)
-#define BYTES_Q5_1(i)    ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q5_1))
 
 #define DOT_Q4_K(...)    dot_block(READ_Q4_K, __VA_ARGS__)
 #define AXPY_Q4_K(...)   axpy_block(READ_Q4_K, __VA_ARGS__)
 #define TO_F32_Q4_K(...) to_f32_block(READ_Q4_K, __VA_ARGS__)
-#define BYTES_Q4_K(i)    ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q4_k))
 
 #define DOT_Q5_K(...)    dot_block(READ_Q5_K, __VA_ARGS__)
 #define AXPY_Q5_K(...)   axpy_block(READ_Q5_K, __VA_ARGS__)
 #define TO_F32_Q5_K(...) to_f32_block(READ_Q5_K, __VA_ARGS__)
-#define BYTES_Q5_K(i)    ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q5_k))
 
 #define DOT_Q6_K(...)    dot_block(READ_Q6_K, __VA_ARGS__)
 #define AXPY_Q6_K(...)   axpy_block(READ_Q6_K, __VA_ARGS__)
 #define TO_F32_Q6_K(...) to_f32_block(READ_Q6_K, __VA_ARGS__)
-#define BYTES_Q6_K(i)    ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q6_k))
 
 #define from_f32_f32  pi_store_f32
 #define from_f32_bf16 pi_store_bf16
@@ -327,7 +213,6 @@ INLINE void prefetch_row(const char *row, size_t from, size_t to)
 #define from_f32_q6_k pi_quantise_q6_k
 
 #include "runtime/cpu/pi_cpu_simd_many.h"
-#include "runtime/cpu/pi_cpu_simd_q8.h"
 
 KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32, 1)
 KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16, 1)
@@ -364,20 +249,65 @@ static TARGET float sum_squares(const float *x, uint32_t n)
 
 #include "runtime/cpu/pi_gemm_simd.h"
 
-#define TABLE(isa_)                                                           \
-    {                                                                         \
-        .isa = (isa_),                                                        \
-        .type =                                                               \
-            {                                                                 \
-                [PI_TYPE_F32] = &type_f32,   [PI_TYPE_F16] = &type_f16,       \
-                [PI_TYPE_BF16] = &type_bf16, [PI_TYPE_Q8_0] = &type_q8_0,     \
-                [PI_TYPE_Q4_0] = &type_q4_0, [PI_TYPE_Q4_1] = &type_q4_1,     \
-                [PI_TYPE_Q5_0] = &type_q5_0, [PI_TYPE_Q5_1] = &type_q5_1,     \
-                [PI_TYPE_Q4_K] = &type_q4_k, [PI_TYPE_Q5_K] = &type_q5_k,     \
-                [PI_TYPE_Q6_K] = &type_q6_k,                                  \
-            },                                                                \
-        .dot_f32 = dot_f32, .axpy_f32 = axpy_f32, .sum_squares = sum_squares, \
-        .quantise_q8 = quantise_q8, .gemm = &gemm_kernels,                    \
+/* ---- tables ---- */
+
+/* What a type has of kernels for quantised activations, by the prefix of their names (pi_cpu_simd_q8.h). */
+#define Q8_OF_f32(prefix)  PI_Q8_NONE
+#define Q8_OF_f16(prefix)  PI_Q8_NONE
+#define Q8_OF_bf16(prefix) PI_Q8_NONE
+#define Q8_OF_q8_0(prefix) PI_Q8_ENTRIES(prefix, q8_0)
+#define Q8_OF_q4_0(prefix) PI_Q8_ENTRIES(prefix, q4_0)
+#define Q8_OF_q4_1(prefix) PI_Q8_ENTRIES(prefix, q4_1)
+#define Q8_OF_q5_0(prefix) PI_Q8_ENTRIES(prefix, q5_0)
+#define Q8_OF_q5_1(prefix) PI_Q8_ENTRIES(prefix, q5_1)
+#define Q8_OF_q4_k(prefix) PI_Q8_ENTRIES(prefix, q4_k)
+#define Q8_OF_q5_k(prefix) PI_Q8_ENTRIES(prefix, q5_k)
+#define Q8_OF_q6_k(prefix) PI_Q8_ENTRIES(prefix, q6_k)
+
+#define TYPE(prefix, T)                                  \
+    static const struct pi_cpu_type prefix##type_##T = { \
+        .dot_rows = dot_rows_##T,                        \
+        .dot_ids = dot_ids_##T,                          \
+        .axpy_ids = axpy_ids_##T,                        \
+        .dot_many = dot_many_##T,                        \
+        .axpy_many = axpy_many_##T,                      \
+        .to_f32 = to_f32_##T,                            \
+        .from_f32 = from_f32_##T,                        \
+        Q8_OF_##T(prefix),                               \
+    };
+
+/* A table prefix##table with the kernels for quantised activations whose names begin with prefix. */
+#define TABLE(prefix, isa_)                                                 \
+    TYPE(prefix, f32)                                                       \
+    TYPE(prefix, f16)                                                       \
+    TYPE(prefix, bf16)                                                      \
+    TYPE(prefix, q8_0)                                                      \
+    TYPE(prefix, q4_0)                                                      \
+    TYPE(prefix, q4_1)                                                      \
+    TYPE(prefix, q5_0)                                                      \
+    TYPE(prefix, q5_1)                                                      \
+    TYPE(prefix, q4_k)                                                      \
+    TYPE(prefix, q5_k)                                                      \
+    TYPE(prefix, q6_k)                                                      \
+    static const struct pi_gemm prefix##gemm = GEMM_TABLE(prefix##gemm_q8); \
+    static const struct pi_cpu prefix##table = {                            \
+        .isa = (isa_),                                                      \
+        .type = {[PI_TYPE_F32] = &prefix##type_f32,                         \
+                 [PI_TYPE_F16] = &prefix##type_f16,                         \
+                 [PI_TYPE_BF16] = &prefix##type_bf16,                       \
+                 [PI_TYPE_Q8_0] = &prefix##type_q8_0,                       \
+                 [PI_TYPE_Q4_0] = &prefix##type_q4_0,                       \
+                 [PI_TYPE_Q4_1] = &prefix##type_q4_1,                       \
+                 [PI_TYPE_Q5_0] = &prefix##type_q5_0,                       \
+                 [PI_TYPE_Q5_1] = &prefix##type_q5_1,                       \
+                 [PI_TYPE_Q4_K] = &prefix##type_q4_k,                       \
+                 [PI_TYPE_Q5_K] = &prefix##type_q5_k,                       \
+                 [PI_TYPE_Q6_K] = &prefix##type_q6_k},                      \
+        .dot_f32 = dot_f32,                                                 \
+        .axpy_f32 = axpy_f32,                                               \
+        .sum_squares = sum_squares,                                         \
+        .quantise_q8 = prefix##quantise_q8,                                 \
+        .gemm = &prefix##gemm,                                              \
     }
 
 #endif

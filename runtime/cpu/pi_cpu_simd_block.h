@@ -37,11 +37,6 @@ INLINE void group_sums(const float *x, uint32_t n, float *out)
     }
 }
 
-INLINE uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 INLINE const float *sums_of(const float *x, uint32_t n, float *room, uint32_t n_room)
 {
     if (n / PI_BLOCK > n_room)

@@ -8,23 +8,13 @@
 #ifndef PI_CPU_SIMD_MANY_H
 #define PI_CPU_SIMD_MANY_H
 
-/* Rows and vectors x of which all products are made side by side. PLAIN_X: for rows that are not quantised, whose sums are twice as many;
+/* Rows of which the products with MANY_X vectors are made side by side. PLAIN_X: vectors with rows that are not quantised, whose sums are twice as many;
  * AVX2 has 16 registers for them, AVX-512 has 32. */
 #define MANY_ROWS 2
-#define MANY_X    4
 #define PLAIN_X   (W == 16 ? 4 : 2)
 
 /* Vectors of a pass over the rows at most. */
 #define INPUTS 64
-
-/* Of a pass with nx of n_x vectors from number j on: its share of the next rows. */
-INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t row_bytes, uint32_t n,
-                             uint32_t j, uint32_t nx, uint32_t n_x)
-{
-    uint64_t share = (uint64_t)row_bytes * 256 / n_x;
-
-    return (struct ahead){next, n_next, share * j, n > 0 ? share * nx * AHEAD / n : 0};
-}
 
 /* dot_plain() for several x at once, nx at most MANY_X: each pair of row and x has the sums that it has alone. */
 INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void *const *row,
@@ -236,14 +226,6 @@ INLINE void axpys_block(struct reader rd, int rows, const void *const *row, cons
     }
 }
 
-/* The rows behind those in hand, as many as are in hand. */
-#define NEXT_ROWS(rows)                                                              \
-    const char *next[ROWS] = {0};                                                    \
-    uint32_t n_next_rows =                                                           \
-        n_ids + n_next - i - (rows) < (rows) ? n_ids + n_next - i - (rows) : (rows); \
-    for (uint32_t r = 0; r < n_next_rows; r++)                                       \
-    next[r] = row_at(base, stride, ids[i + (rows) + r])
-
 /* n_x vectors with their sums, as many as there is room for; how many. */
 INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float *room,
                           uint32_t n_room, struct input *out)
@@ -256,23 +238,6 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
             (struct input){x[j], made ? sums_of(x[j], n, room + (size_t)j * each, n_room) : NULL};
     return j;
 }
-
-/* All x of some rows: by X, then by 2, then one; the products of a row are ldo apart. */
-#define MANY_SOME(rows, X, MANY, ldo)                                      \
-    do {                                                                   \
-        uint32_t j = 0;                                                    \
-        NEXT_ROWS(rows);                                                   \
-        for (; n_x - j >= (X); j += (X))                                   \
-            MANY(rows, X, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, X, n_x));    \
-        for (; (X) > 2 && n_x - j >= 2; j += 2)                            \
-            MANY(rows, 2, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, 2, n_x));    \
-        for (; j < n_x; j++)                                               \
-            MANY(rows, 1, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, 1, n_x));    \
-    } while (0)
-#define MANY_ALL(rows, X, MANY) MANY_SOME(rows, X, MANY, n_x)
 
 /* All y, MANY_X at a time. */
 #define AXPYS_ALL(rows, AXPYS, BYTES)                                                              \

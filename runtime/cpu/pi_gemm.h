@@ -24,11 +24,16 @@
 /* Weights of one type with quantised activations. A panel is a record for each block of 32 elements. */
 struct pi_gemm_q8 {
     uint32_t w_bytes, x_bytes; /* of a record */
-    /* n rows, stride bytes apart, n at most q8_rows; n tokens, ldx blocks apart, n at most q8_toks */
+    /* n rows, stride bytes apart, n at most the set's rows; n tokens, ldx blocks apart, n at most its toks */
     void (*pack_w)(const void *rows, size_t stride, uint32_t n, uint32_t n_blocks, void *panel);
     void (*pack_x)(const struct pi_q8 *x, size_t ldx, uint32_t n, uint32_t n_blocks, void *panel);
-    /* out (q8_toks, q8_rows) += n_blocks blocks, one after the other */
+    /* out (toks, rows) += n_blocks blocks, one after the other */
     void (*multiply)(uint32_t n_blocks, const void *w, const void *x, float *out);
+};
+
+struct pi_gemm_q8_set {
+    uint32_t rows, toks;                          /* of a panel */
+    const struct pi_gemm_q8 *type[PI_TYPE_COUNT]; /* NULL: none */
 };
 
 /* Kernels of one ISA. A tile of results is (toks, rows), dense; panels and tiles of weights lie on 64-byte boundaries. */
@@ -43,8 +48,7 @@ struct pi_gemm {
     void (*axpy)(uint32_t n, const float *w, const float *x, float *out);
     /* src (8, ld), 8 elements of each row: to[k][0..8) = element k of all rows. NULL: none */
     void (*transpose)(const float *src, size_t ld, float *const *to);
-    uint32_t q8_rows, q8_toks;                  /* of a panel for quantised activations */
-    const struct pi_gemm_q8 *q8[PI_TYPE_COUNT]; /* NULL: none */
+    const struct pi_gemm_q8_set *q8;
 };
 
 /* Elements of a chain in rows of n_cols elements. */

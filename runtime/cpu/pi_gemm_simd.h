@@ -14,7 +14,7 @@
 #define GEMM_TILE (GEMM_TOKS * GEMM_ROWS)
 
 /* Keeps the compiler from gathering the loads and products of several tokens before the first sum, for which registers are too few. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PI_CPU_EMU)
 #define IN_ORDER(a, b) __asm__ volatile("" : "+v"(a), "+v"(b) : : "memory")
 #else
 #define IN_ORDER(a, b) ((void)0)
@@ -88,13 +88,24 @@ static TARGET void gemm_axpy(uint32_t n, const float *w, const float *x, float *
 
 _Static_assert(GEMM_TILE <= PI_GEMM_MAX_TILE && 2 * W <= PI_GEMM_MAX_CHAINS, "buffers");
 
-#if defined(__x86_64__)
-#include "runtime/cpu/pi_gemm_simd_q8.h"
-#else
-#define Q8G_TABLE .q8_rows = 0
-#endif
+/* pi_gemm.transpose */
+static TARGET void gemm_transpose(const float *src, size_t ld, float *const *to)
+{
+    VB v[8], t[8];
 
-static const struct pi_gemm gemm_kernels = {Q8G_TABLE,       .rows = GEMM_ROWS, .toks = GEMM_TOKS,
-                                            .chains = 2 * W, .dot = gemm_dot,   .axpy = gemm_axpy};
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++)
+        v[r] = b_load(src + (size_t)r * ld);
+    b_transpose(v, t);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+        b_store(to[k], t[k]);
+}
+
+#define GEMM_TABLE(q8_set)                                                                         \
+    {                                                                                              \
+        .rows = GEMM_ROWS, .toks = GEMM_TOKS, .chains = 2 * W, .dot = gemm_dot, .axpy = gemm_axpy, \
+        .transpose = gemm_transpose, .q8 = &(q8_set),                                              \
+    }
 
 #endif

@@ -1,0 +1,154 @@
+/*
+ * pi_cpu_simd_rows.h - how the vector kernels walk over rows, whatever they make of them: a few side by side, the next ones asked for meanwhile.
+ *
+ * The file that includes it defines TARGET (the functions' target attribute) before.
+ */
+#ifndef PI_CPU_SIMD_ROWS_H
+#define PI_CPU_SIMD_ROWS_H
+
+#include "runtime/cpu/pi_cpu_int.h"
+
+#define ROWS   4 /* rows computed side by side */
+#define MANY_X 4 /* vectors x of which the products with some rows are made side by side, at most */
+#define INLINE static inline __attribute__((always_inline)) TARGET
+/* Bytes of a row that are asked for while the rows before it are computed: until the hardware's own prefetcher has seen where it leads. Four rows side
+ * by side are four streams, which it finds anew in each row: measured on Zen 3, rows of 408 bytes, decoding was 1.2 times as fast for it. */
+#define PREFETCH_BYTES 512
+
+/* What a pass asks for ahead: its share of the rows that come next, a little for every AHEAD elements. So the stream from memory does not stop where the rows
+ * in hand end, nor while they are taken through several vectors out of the cache; the hardware's own prefetcher would have to find each row anew. Measured on
+ * two Zen 3 cores, rows of 4096: all rows of Q8_0 and Q4_0 1.2 times as fast as with the first 512 bytes of each row asked for. */
+#define AHEAD 128
+struct ahead {
+    const char *const *row; /* that come next */
+    uint32_t n;             /* of them */
+    uint64_t at, step;      /* bytes, in 1/256 */
+};
+
+/* Called before every AHEAD elements. */
+INLINE void look_ahead(struct ahead *a)
+{
+    uint64_t from = (a->at / 256 + 63) & ~(uint64_t)63, to = (a->at + a->step) / 256;
+
+    for (uint32_t r = 0; r < a->n; r++) {
+        for (uint64_t b = from; b < to; b += 64)
+            __builtin_prefetch(a->row[r] + b, 0, 2);
+    }
+    a->at += a->step;
+}
+
+/* Of a pass over n elements of each row with one vector: bytes [from, to) of the next rows. */
+INLINE struct ahead ahead_one(const char *const *next, uint32_t n_next, size_t from, size_t to,
+                              uint32_t n)
+{
+    return (struct ahead){next, n_next, (uint64_t)from * 256,
+                          n > 0 ? (uint64_t)(to - from) * 256 * AHEAD / n : 0};
+}
+
+INLINE uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+INLINE const char *row_at(const void *base, size_t stride, uint32_t i)
+{
+    return (const char *)base + stride * i;
+}
+
+/* Asks for bytes [from, to) of a row, or as many of them as PREFETCH_BYTES says. */
+INLINE void prefetch_row(const char *row, size_t from, size_t to)
+{
+    size_t end = to - from < PREFETCH_BYTES ? to : from + PREFETCH_BYTES;
+
+    for (size_t i = from; i < end; i += 64)
+        __builtin_prefetch(row + i, 0, 2);
+}
+
+/* Where element i is in a row; of K types: the block it is in. */
+#define BYTES_F32(i)  ((size_t)(i)*4)
+#define BYTES_F16(i)  ((size_t)(i)*2)
+#define BYTES_Q8_0(i) ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q8_0))
+#define BYTES_Q4_0(i) ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_0))
+#define BYTES_Q4_1(i) ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q4_1))
+#define BYTES_Q5_0(i) ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q5_0))
+#define BYTES_Q5_1(i) ((size_t)(i) / PI_BLOCK * sizeof(struct pi_block_q5_1))
+#define BYTES_Q4_K(i) ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q4_k))
+#define BYTES_Q5_K(i) ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q5_k))
+#define BYTES_Q6_K(i) ((size_t)(i) / PI_SUPER * sizeof(struct pi_block_q6_k))
+
+/* The last rows of a list stand side by side too: one stream alone leaves memory half idle. F: with the number of rows as a constant before its arguments. */
+#define UP_TO_ROWS(rows, F, ...)  \
+    do {                          \
+        switch (rows) {           \
+        case 1:                   \
+            F(1, __VA_ARGS__);    \
+            break;                \
+        case 2:                   \
+            F(2, __VA_ARGS__);    \
+            break;                \
+        case 3:                   \
+            F(3, __VA_ARGS__);    \
+            break;                \
+        default:                  \
+            F(ROWS, __VA_ARGS__); \
+        }                         \
+    } while (0)
+
+/* out[0..rows): what some rows, at most ROWS, make with x. */
+typedef void (*some_rows_fn)(uint32_t rows, const void *const *row, const void *x, uint32_t n,
+                             float *out, struct ahead ahead);
+
+/* All of n_rows rows, of which row_bytes bytes are read: number ids[i], or i where ids is NULL. */
+INLINE void take_rows(some_rows_fn some, const void *base, size_t stride, const uint32_t *ids,
+                      uint32_t n_rows, const void *x, uint32_t n, size_t row_bytes, float *out)
+{
+    for (uint32_t i = 0; i < n_rows; i += ROWS) {
+        uint32_t k = least(n_rows - i, ROWS), n_next = least(n_rows - i - k, ROWS);
+        const void *row[ROWS];
+        const char *next[ROWS];
+
+        for (uint32_t r = 0; r < k; r++)
+            row[r] = row_at(base, stride, ids != NULL ? ids[i + r] : i + r);
+        for (uint32_t r = 0; r < n_next; r++)
+            next[r] = row_at(base, stride, ids != NULL ? ids[i + k + r] : i + k + r);
+        some(k, row, x, n, out + i, ahead_one(next, n_next, 0, row_bytes, n));
+    }
+}
+
+/* ---- several vectors ---- */
+
+/* Of a pass with nx of n_x vectors from number j on: its share of the next rows. */
+INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t row_bytes, uint32_t n,
+                             uint32_t j, uint32_t nx, uint32_t n_x)
+{
+    uint64_t share = (uint64_t)row_bytes * 256 / n_x;
+
+    return (struct ahead){next, n_next, share * j, n > 0 ? share * nx * AHEAD / n : 0};
+}
+
+/* The rows behind those in hand, as many as are in hand. */
+#define NEXT_ROWS(rows)                                                              \
+    const char *next[ROWS] = {0};                                                    \
+    uint32_t n_next_rows =                                                           \
+        n_ids + n_next - i - (rows) < (rows) ? n_ids + n_next - i - (rows) : (rows); \
+    for (uint32_t r = 0; r < n_next_rows; r++)                                       \
+    next[r] = row_at(base, stride, ids[i + (rows) + r])
+
+/* All x of some rows: by X, then by 2, then one; the products of a row are ldo apart. */
+#define MANY_SOME(rows, X, MANY, ldo)                                      \
+    do {                                                                   \
+        uint32_t j = 0;                                                    \
+        NEXT_ROWS(rows);                                                   \
+        for (; n_x - j >= (X); j += (X))                                   \
+            MANY(rows, X, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, X, n_x));    \
+        for (; (X) > 2 && n_x - j >= 2; j += 2)                            \
+            MANY(rows, 2, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, 2, n_x));    \
+        for (; j < n_x; j++)                                               \
+            MANY(rows, 1, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
+                 ahead_of(next, n_next_rows, row_bytes, n, j, 1, n_x));    \
+    } while (0)
+#define MANY_ALL(rows, X, MANY) MANY_SOME(rows, X, MANY, n_x)
+
+#endif
