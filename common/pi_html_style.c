@@ -74,7 +74,7 @@ const char *const pi_html_style[] = {
     "dl{display:grid;gap:.2rem 1.2rem;max-width:62rem}\n"
     "@media(min-width:40rem){dl{grid-template-columns:max-content 1fr}}\n"
     "dt{font-weight:600}dd{margin:0 0 .3rem}\n"
-    ".small{color:var(--muted);font-size:.875rem;max-width:62rem}\n"
+    ".small{color:var(--muted);font-weight:400;font-size:.875rem;max-width:62rem}\n"
     ".alone{display:block;max-width:62rem;margin-top:1rem}\n",
 
     /* drawings: all colours come from the variables, so that they follow the scheme */
@@ -99,10 +99,10 @@ const char *const pi_html_style[] = {
     ".k0{fill:var(--c0)}.k1{fill:var(--c1)}.k2{fill:var(--c2)}.k3{fill:var(--c3)}"
     ".k4{fill:var(--c4)}.k5{fill:var(--c5)}.k6{fill:var(--c6)}.k7{fill:var(--c7)}\n",
 
-    "@media print{body{font-size:10.5pt}main{max-width:none;padding:0}"
+    "@media print{body{font-size:10.5pt}main{max-width:none;padding:0 1px}"
     "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}"
     ".scroll{max-height:none;overflow:visible}thead th{position:static}"
-    "section{break-inside:auto;margin-top:1.2rem}h2,h3,caption{break-after:avoid}"
+    "section{break-inside:auto;margin-top:1.2rem}h2,h3,caption,section>p{break-after:avoid}"
     "figure,.verdict,.tiles li,tr{break-inside:avoid}"
     "svg{max-width:15cm}a{color:inherit;text-decoration:none}@page{margin:1.6cm}}\n",
     NULL};

@@ -167,7 +167,6 @@ static void layer_table(struct pi_page *p)
 static void predictor_text(struct pi_page *p)
 {
     struct pi_html *h = &p->html;
-    char a[PI_FIGURE];
 
     if (p->predictor == NULL) {
         pi_html_markup(h, "<p>There is no predictor: sparse runs compute the gate of every neuron "
@@ -178,10 +177,11 @@ static void predictor_text(struct pi_page *p)
     }
     pi_html_markup(h, "<p>A predictor is a small network that says, before a layer’s weights are "
                       "read, which of its neurons will be active. ");
-    pi_html_textf(h, "%s of %u layers have one",
-                  p->n_predictors == p->shape->n_layer ? "All"
-                                                       : pi_figure_count(p->n_predictors, a),
-                  p->shape->n_layer);
+    if (p->n_predictors == p->shape->n_layer)
+        pi_html_textf(h, p->n_predictors == 1 ? "The layer has one" : "All %u layers have one",
+                      p->n_predictors);
+    else
+        pi_html_textf(h, "%u of %u layers have one", p->n_predictors, p->shape->n_layer);
     pi_html_markup(h, "; a layer without runs exact.</p>\n");
 }
 
@@ -200,7 +200,7 @@ static void draw_quality(struct pi_page *p)
         "Two points for each layer that has a predictor. The table holds the same figures.");
     pi_plot_axis_y(&plot, PI_TICK_SHARE, 5, NULL);
     at = pi_svg_key(&p->html, "fdens", 58, 16, "recall: active neurons that are found");
-    (void)pi_svg_key(&p->html, "fgpu", at, 16, "precision: called ones that are active");
+    (void)pi_svg_key(&p->html, "fgpu", at, 16, "precision: called and active");
     for (uint32_t l = 0; l < n; l++) {
         const struct pi_predictor_layer *y = predictor_of(p, l);
 
@@ -269,11 +269,11 @@ struct part {
 
 static void reads_parts(const struct pi_reads *r, struct part out[5])
 {
-    const struct part parts[5] = {{"feed-forward", "fcpu", r->ffn},
+    const struct part parts[5] = {{"feed-forward", "fdens", r->ffn},
                                   {"predictors", "fpred", r->predictor},
                                   {"attention", "fattn", r->attn},
                                   {"KV cache", "fsync", r->kv},
-                                  {"output head", "fgpu", r->output}};
+                                  {"output head", "k2", r->output}};
 
     memcpy(out, parts, sizeof(parts));
 }

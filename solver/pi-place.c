@@ -72,6 +72,8 @@ int main(int argc, char **argv)
          .kind = PI_OPT_FLAG,
          .dest = &o.explain,
          .help = "print every layer's placement and expected times"},
+        TEXT("report", o.report,
+             "also write a page (HTML): what the budget buys, times, and a\nverdict in words"),
         {.name = "json",
          .kind = PI_OPT_FLAG,
          .dest = &o.json,

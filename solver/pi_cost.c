@@ -397,6 +397,11 @@ double pi_cost_unit(const struct pi_cost *c, enum pi_draw_set set, uint32_t laye
     return split_time(c, layer, p, &s, mean);
 }
 
+double pi_cost_lead(const struct pi_cost *c, uint32_t layer, const struct pi_place_layer *p)
+{
+    return split_of(c, layer, p).before;
+}
+
 double pi_cost_attn(const struct pi_cost *c, uint32_t layer, bool gpu)
 {
     const struct pi_cost_layer *l = &c->layers[layer];

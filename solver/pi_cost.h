@@ -91,6 +91,9 @@ bool pi_cost_has_mode(const struct pi_cost *c, uint32_t layer, enum pi_mode mode
 double pi_cost_unit(const struct pi_cost *c, enum pi_draw_set set, uint32_t layer, uint32_t unit,
                     const struct pi_place_layer *p);
 
+/* Seconds of the GPU's prediction for the CPU's neurons too, before both units begin; part of the GPU's pi_cost_unit(). */
+double pi_cost_lead(const struct pi_cost *c, uint32_t layer, const struct pi_place_layer *p);
+
 /* Mean seconds of a layer: its attention; the rest, hand-overs included. */
 double pi_cost_attn(const struct pi_cost *c, uint32_t layer, bool gpu);
 double pi_cost_ffn(const struct pi_cost *c, enum pi_draw_set set, uint32_t layer,

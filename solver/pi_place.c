@@ -5,6 +5,7 @@
 #include "common/pi_alloc.h"
 #include "common/pi_file.h"
 #include "common/pi_progress.h"
+#include "solver/pi_place_report.h"
 #include "solver/pi_probe.h"
 
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct session {
     struct pi_profile profile;
     struct pi_predictor predictor;
     bool has_profile, has_predictor;
+    struct pi_plan_input in; /* what plan was made of */
     struct pi_plan plan;
 };
 
@@ -100,25 +102,25 @@ static enum pi_code plan(struct session *s, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     const struct pi_place_options *o = s->opt;
-    struct pi_plan_input in = {.model = &s->model,
-                               .shape = &s->shape,
-                               .profile = s->has_profile ? &s->profile : NULL,
-                               .predictor = s->has_predictor ? &s->predictor : NULL,
-                               .hw = &s->hw,
-                               .budget = o->budget,
-                               .objective = (enum pi_objective)o->objective,
-                               .mode = (enum pi_mode)o->mode};
     uint32_t n_ctx =
         s->shape.n_ctx_train < MAX_DEFAULT_CTX ? s->shape.n_ctx_train : MAX_DEFAULT_CTX;
 
-    in.run.n_ctx = o->n_ctx > 0 ? o->n_ctx : n_ctx;
-    in.run.n_seq = o->n_seq;
-    in.run.n_batch = o->n_batch;
-    in.run.kv_type = o->kv == 0 ? PI_TYPE_F16 : PI_TYPE_F32;
-    if (s->shape.learned_pos && in.run.n_ctx > s->shape.n_ctx_train)
-        PI_FAIL(err, PI_E_RANGE, "-c %u: the model's position table ends at %u", in.run.n_ctx,
+    s->in = (struct pi_plan_input){.model = &s->model,
+                                   .shape = &s->shape,
+                                   .profile = s->has_profile ? &s->profile : NULL,
+                                   .predictor = s->has_predictor ? &s->predictor : NULL,
+                                   .hw = &s->hw,
+                                   .budget = o->budget,
+                                   .objective = (enum pi_objective)o->objective,
+                                   .mode = (enum pi_mode)o->mode};
+    s->in.run.n_ctx = o->n_ctx > 0 ? o->n_ctx : n_ctx;
+    s->in.run.n_seq = o->n_seq;
+    s->in.run.n_batch = o->n_batch;
+    s->in.run.kv_type = o->kv == 0 ? PI_TYPE_F16 : PI_TYPE_F32;
+    if (s->shape.learned_pos && s->in.run.n_ctx > s->shape.n_ctx_train)
+        PI_FAIL(err, PI_E_RANGE, "-c %u: the model's position table ends at %u", s->in.run.n_ctx,
                 s->shape.n_ctx_train);
-    PI_TRY(pi_plan_make(&in, &s->plan, err));
+    PI_TRY(pi_plan_make(&s->in, &s->plan, err));
     s->plan.place.lineage = s->lineage;
     s->plan.place.fingerprint = s->fingerprint;
 out:
@@ -169,8 +171,16 @@ static enum pi_code check_output(const struct session *s, const char *path, stru
                                   s->opt->hardware != NULL ? s->opt->hardware : HARDWARE_FILE};
     enum pi_code rc = PI_OK;
 
-    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         PI_TRY(pi_out_check_input(path, inputs[i], err));
+        PI_TRY(pi_out_check_input(s->opt->report, inputs[i], err));
+    }
+    if (s->opt->report != NULL) {
+        if (strcmp(s->opt->report, "-") == 0 || strcmp(s->opt->report, path) == 0 ||
+            pi_file_same(s->opt->report, path))
+            PI_FAIL(err, PI_E_USAGE, "--report %s: must be a file of its own", s->opt->report);
+        PI_TRY(pi_out_probe(s->opt->report, err));
+    }
 out:
     return rc;
 }
@@ -191,6 +201,11 @@ static enum pi_code place_model(struct session *s, struct pi_err *err)
     PI_TRY(find_hardware(s, err));
     PI_TRY(plan(s, err));
     PI_TRY(pi_placement_save(path, &s->plan.place, err));
+    if (s->opt->report != NULL) {
+        PI_TRY(pi_place_report_write(&s->in, &s->plan, pi_progress_wanted(s->common->quiet),
+                                     s->opt->report, err));
+        pi_notice(s->prog, s->common, "wrote %s", s->opt->report);
+    }
     PI_TRY(report(s, path, err));
 out:
     free(path);

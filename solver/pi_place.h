@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 struct pi_place_options {
-    const char *hardware, *profile, *predictor, *output, *probe, *hidden_act; /* NULL: not given */
+    const char *hardware, *profile, *predictor, *output, *probe, *hidden_act,
+        *report; /* NULL: not given */
     uint64_t budget;
     bool budget_given, mode_given, explain, json;
     int objective, kv, mode;        /* enum pi_objective; 0: f16, 1: f32; enum pi_mode */

@@ -28,6 +28,7 @@ struct job {
     const struct pi_hw_gpu *gpu;          /* NULL: CPU only */
     const struct pi_predictor *predictor; /* NULL: none, or the mode takes none */
     struct pi_plan plan;
+    const struct pi_cost *shared; /* of the same model and machine with a GPU; NULL: none */
     struct pi_cost cost;
     uint64_t room; /* bytes for what is placed */
     double t_none; /* seconds of a token on the CPU alone */
@@ -377,6 +378,9 @@ static enum pi_code rate_layers(struct job *j, struct pi_err *err)
         o->t_gpu = pi_cost_unit(c, PI_DRAWS_SCORE, l, GPU_UNIT, y);
         o->t_attn = pi_cost_attn(c, l, y->attn_unit != PI_UNIT_CPU);
         o->t_layer = o->t_attn + pi_cost_ffn(c, PI_DRAWS_SCORE, l, y);
+        o->t_lead = pi_cost_lead(c, l, y);
+        o->t_sync =
+            (y->attn_unit != PI_UNIT_CPU ? y->n_hot < p->n_ff : y->n_hot > 0) ? c->sync : 0.0;
         hot += prefix[y->n_hot];
         all += prefix[p->n_ff];
     }
@@ -460,6 +464,16 @@ static void describe(struct job *j, const struct pi_run_size *run)
                        j->gpu->memory / 1e9, j->gpu->bandwidth / 1e9, j->gpu->sync * 1e6);
 }
 
+static enum pi_code make_cost(struct job *j, struct pi_err *err)
+{
+    if (j->shared == NULL)
+        return pi_cost_create(&j->plan.bytes, j->in->shape, j->in->profile, j->predictor,
+                              j->in->mode, &j->in->hw->cpu, j->gpu, &j->cost, err);
+    j->cost = *j->shared;
+    j->cost.bytes = &j->plan.bytes;
+    return PI_OK;
+}
+
 static enum pi_code make(struct job *j, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -476,8 +490,7 @@ static enum pi_code make(struct job *j, struct pi_err *err)
     j->gpu = j->in->budget > 0 ? &hw->gpus[0] : NULL;
     j->predictor = predicted ? j->in->predictor : NULL;
     PI_TRY(sizes(j, &run, err));
-    PI_TRY(pi_cost_create(&j->plan.bytes, j->in->shape, j->in->profile, j->predictor, j->in->mode,
-                          &hw->cpu, j->gpu, &j->cost, err));
+    PI_TRY(make_cost(j, err));
     PI_TRY(pi_placement_cpu(j->in->shape->n_layer, j->in->shape->n_ff, &j->plan.place, err));
     j->plan.sampled = j->cost.sampled;
     j->plan.optimal = true;
@@ -510,5 +523,70 @@ enum pi_code pi_plan_make(const struct pi_plan_input *in, struct pi_plan *out, s
         *out = j.plan;
     else
         pi_plan_free(&j.plan);
+    return rc;
+}
+
+/* ---- several budgets */
+
+/* What budgets have in common: chunks of prompts, and so bytes, depend on the budget, but nothing that costs time in a decode step does. */
+static enum pi_code share_cost(const struct pi_plan_input *in, struct pi_model_bytes *bytes,
+                               struct pi_cost *cost, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const struct pi_predictor *pred = in->mode == PI_MODE_PREDICTED ? in->predictor : NULL;
+    struct pi_run_size run = in->run;
+
+    if (run.n_batch == 0)
+        run.n_batch = MIN_BATCH;
+    PI_TRY(pi_estimate_model(in->model, in->shape, pred, &run, bytes, err));
+    PI_TRY(pi_cost_create(bytes, in->shape, in->profile, pred, in->mode, &in->hw->cpu,
+                          &in->hw->gpus[0], cost, err));
+out:
+    return rc;
+}
+
+static enum pi_code plan_point(const struct pi_plan_input *in, const struct pi_cost *shared,
+                               struct pi_plan_point *out, struct pi_err *err)
+{
+    struct job j = {.in = in, .shared = shared};
+    enum pi_code rc = make(&j, err);
+
+    *out = (struct pi_plan_point){.budget = in->budget, .base_bytes = j.plan.base_bytes};
+    if (rc == PI_OK) {
+        out->feasible = true;
+        out->vram_bytes = j.plan.vram_bytes;
+        out->activations_on_gpu = j.plan.activations_on_gpu;
+        out->placed = j.plan.placed;
+        out->optimal = j.plan.optimal;
+        out->all_fits = j.plan.all_fits;
+    }
+    pi_plan_free(&j.plan);
+    if (shared == NULL)
+        pi_cost_free(&j.cost);
+    return rc == PI_E_INFEASIBLE ? PI_OK : rc;
+}
+
+enum pi_code pi_plan_curve(const struct pi_plan_input *in, const uint64_t *budgets, size_t n,
+                           bool progress, struct pi_plan_point *out, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    struct pi_plan_input at = *in;
+    struct pi_model_bytes bytes = {0};
+    struct pi_cost cost = {0};
+    struct pi_progress bar;
+
+    pi_progress_begin(&bar, "budgets", n, progress);
+    if (in->hw->n_gpus > 0)
+        PI_TRY(share_cost(in, &bytes, &cost, err));
+    for (size_t i = 0; i < n; i++) {
+        pi_progress_at(&bar, i);
+        PI_TRY(pi_interrupt_check(err));
+        at.budget = budgets[i];
+        PI_TRY(plan_point(&at, at.budget > 0 && in->hw->n_gpus > 0 ? &cost : NULL, &out[i], err));
+    }
+out:
+    pi_progress_end(&bar);
+    pi_cost_free(&cost);
+    pi_model_bytes_free(&bytes);
     return rc;
 }

@@ -69,7 +69,9 @@ struct pi_plan {
         double share;           /* of the layer's activations */
         double t_cpu, t_gpu;    /* seconds of the feed-forward block on each unit, alone */
         double t_attn, t_layer; /* seconds of attention; of all of the layer, hand-overs included */
-    } * layers;                 /* (n_layer); owned */
+        double t_lead,
+            t_sync; /* of t_gpu, what comes before either unit's neurons; the hand-over of a layer that has one, else 0 */
+    } * layers;     /* (n_layer); owned */
 };
 
 /* PI_E_NODEV: a budget, but no GPU in the description. PI_E_INFEASIBLE: see above. PI_E_MISMATCH: the split needs a profile and there is
@@ -77,6 +79,23 @@ struct pi_plan {
 enum pi_code pi_plan_make(const struct pi_plan_input *in, struct pi_plan *out,
                           struct pi_err *err) PI_MUST_CHECK;
 void pi_plan_free(struct pi_plan *p); /* accepts a zeroed one */
+
+/* What a budget would buy. */
+struct pi_plan_point {
+    uint64_t budget;
+    bool feasible; /* it holds context and buffers; else only base_bytes is set */
+    uint64_t
+        base_bytes; /* what those take: the smallest budget that works where this one is below */
+    uint64_t vram_bytes;
+    double activations_on_gpu, placed; /* as in struct pi_plan */
+    bool optimal, all_fits;
+};
+
+/* Plans for n budgets, each the one that pi_plan_make() would make; in->budget is not looked at. out (n), the caller's. progress: drawn on standard error.
+ * Errors of pi_plan_make() but PI_E_INFEASIBLE; PI_E_INTERRUPTED. */
+enum pi_code pi_plan_curve(const struct pi_plan_input *in, const uint64_t *budgets, size_t n,
+                           bool progress, struct pi_plan_point *out,
+                           struct pi_err *err) PI_MUST_CHECK;
 
 /* For people: one line a layer and totals; a few lines; for programs: one JSON object (design: command line). */
 void pi_plan_explain(const struct pi_plan *p, FILE *f);
