@@ -12,6 +12,8 @@
  * AVX2 has 16 registers for them, AVX-512 has 32. */
 #define MANY_ROWS 2
 #define PLAIN_X   (W == 16 ? 4 : 2)
+#define PLAIN_ROWS \
+    3 /* three rows and two vectors: 12 sums of 16 registers; measured on Zen 3, eight vectors: 1.27 times as fast as two rows */
 
 /* Vectors of a pass over the rows at most. */
 #define INPUTS 64
@@ -21,10 +23,10 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
                        const struct input *x, uint32_t n, float *out, size_t ldo,
                        struct ahead ahead)
 {
-    VF sum[MANY_ROWS][MANY_X][2], w, xv[MANY_X];
+    VF sum[PLAIN_ROWS][MANY_X][2], w, xv[MANY_X];
     uint32_t i = 0;
 
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int p = 0; p < rows * nx; p++)
         sum[p / nx][p % nx][0] = sum[p / nx][p % nx][1] = v_zero();
     for (; n - i >= 2 * W; i += 2 * W) {
@@ -45,20 +47,20 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
         }
     }
     if (n - i >= W) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int p = 0; p < rows * nx; p++)
             sum[p / nx][p % nx][0] =
                 v_fma(load(row[p / nx], i), v_load(x[p % nx].x + i), sum[p / nx][p % nx][0]);
         i += W;
     }
     if (i < n) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int p = 0; p < rows * nx; p++)
             sum[p / nx][p % nx][1] =
                 v_fma(part(row[p / nx], i, n - i), v_load_part(x[p % nx].x + i, n - i),
                       sum[p / nx][p % nx][1]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int p = 0; p < rows * nx; p++)
         out[(size_t)(p / nx) * ldo + p % nx] =
             v_sum(v_add(sum[p / nx][p % nx][0], sum[p / nx][p % nx][1]));
@@ -254,19 +256,20 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
 
 /* MANY(rows, nx, row, in, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end, ahead) with the readers of type T; X: vectors side by side; R:
  * rows added side by side; N_SUMS as in KERNELS. */
-#define KERNELS_MANY(T, MANY, X, AXPYS, R, BYTES, N_SUMS)                                         \
+#define KERNELS_MANY(T, MANY, M, X, AXPYS, R, BYTES, N_SUMS)                                      \
     static TARGET void dot_some_##T(const void *base, size_t stride, const uint32_t *ids,         \
                                     uint32_t n_ids, uint32_t n_next, const struct input *x,       \
                                     uint32_t n_x, uint32_t n, float *out, size_t ldo)             \
     {                                                                                             \
         size_t row_bytes = BYTES(n);                                                              \
         uint32_t i = 0;                                                                           \
-        for (; n_ids - i >= MANY_ROWS; i += MANY_ROWS) {                                          \
-            const void *row[MANY_ROWS] = {row_at(base, stride, ids[i]),                           \
-                                          row_at(base, stride, ids[i + 1])};                      \
-            MANY_SOME(MANY_ROWS, X, MANY, ldo);                                                   \
+        for (; n_ids - i >= (M); i += (M)) {                                                      \
+            const void *row[M];                                                                   \
+            for (uint32_t r = 0; r < (M); r++)                                                    \
+                row[r] = row_at(base, stride, ids[i + r]);                                        \
+            MANY_SOME(M, X, MANY, ldo);                                                           \
         }                                                                                         \
-        if (i < n_ids) {                                                                          \
+        for (; i < n_ids; i++) {                                                                  \
             const void *row[1] = {row_at(base, stride, ids[i])};                                  \
             MANY_SOME(1, MANY_X, MANY, ldo);                                                      \
         }                                                                                         \
@@ -329,16 +332,16 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
 #define MANY_Q6_K(...)  many_block(READ_Q6_K, __VA_ARGS__)
 #define AXPYS_Q6_K(...) axpys_block(READ_Q6_K, __VA_ARGS__)
 
-KERNELS_MANY(f32, MANY_F32, PLAIN_X, AXPYS_F32, ROWS, BYTES_F32, 1)
-KERNELS_MANY(f16, MANY_F16, PLAIN_X, AXPYS_F16, ROWS, BYTES_F16, 1)
-KERNELS_MANY(bf16, MANY_BF16, PLAIN_X, AXPYS_BF16, ROWS, BYTES_F16, 1)
-KERNELS_MANY(q8_0, MANY_Q8_0, MANY_X, AXPYS_Q8_0, MANY_ROWS, BYTES_Q8_0, 1)
-KERNELS_MANY(q4_0, MANY_Q4_0, MANY_X, AXPYS_Q4_0, MANY_ROWS, BYTES_Q4_0, 1)
-KERNELS_MANY(q4_1, MANY_Q4_1, MANY_X, AXPYS_Q4_1, MANY_ROWS, BYTES_Q4_1, SUMS)
-KERNELS_MANY(q5_0, MANY_Q5_0, MANY_X, AXPYS_Q5_0, MANY_ROWS, BYTES_Q5_0, 1)
-KERNELS_MANY(q5_1, MANY_Q5_1, MANY_X, AXPYS_Q5_1, MANY_ROWS, BYTES_Q5_1, SUMS)
-KERNELS_MANY(q4_k, MANY_Q4_K, MANY_X, AXPYS_Q4_K, MANY_ROWS, BYTES_Q4_K, SUMS)
-KERNELS_MANY(q5_k, MANY_Q5_K, MANY_X, AXPYS_Q5_K, MANY_ROWS, BYTES_Q5_K, SUMS)
-KERNELS_MANY(q6_k, MANY_Q6_K, MANY_X, AXPYS_Q6_K, MANY_ROWS, BYTES_Q6_K, 1)
+KERNELS_MANY(f32, MANY_F32, PLAIN_ROWS, PLAIN_X, AXPYS_F32, ROWS, BYTES_F32, 1)
+KERNELS_MANY(f16, MANY_F16, PLAIN_ROWS, PLAIN_X, AXPYS_F16, ROWS, BYTES_F16, 1)
+KERNELS_MANY(bf16, MANY_BF16, PLAIN_ROWS, PLAIN_X, AXPYS_BF16, ROWS, BYTES_F16, 1)
+KERNELS_MANY(q8_0, MANY_Q8_0, MANY_ROWS, MANY_X, AXPYS_Q8_0, MANY_ROWS, BYTES_Q8_0, 1)
+KERNELS_MANY(q4_0, MANY_Q4_0, MANY_ROWS, MANY_X, AXPYS_Q4_0, MANY_ROWS, BYTES_Q4_0, 1)
+KERNELS_MANY(q4_1, MANY_Q4_1, MANY_ROWS, MANY_X, AXPYS_Q4_1, MANY_ROWS, BYTES_Q4_1, SUMS)
+KERNELS_MANY(q5_0, MANY_Q5_0, MANY_ROWS, MANY_X, AXPYS_Q5_0, MANY_ROWS, BYTES_Q5_0, 1)
+KERNELS_MANY(q5_1, MANY_Q5_1, MANY_ROWS, MANY_X, AXPYS_Q5_1, MANY_ROWS, BYTES_Q5_1, SUMS)
+KERNELS_MANY(q4_k, MANY_Q4_K, MANY_ROWS, MANY_X, AXPYS_Q4_K, MANY_ROWS, BYTES_Q4_K, SUMS)
+KERNELS_MANY(q5_k, MANY_Q5_K, MANY_ROWS, MANY_X, AXPYS_Q5_K, MANY_ROWS, BYTES_Q5_K, SUMS)
+KERNELS_MANY(q6_k, MANY_Q6_K, MANY_ROWS, MANY_X, AXPYS_Q6_K, MANY_ROWS, BYTES_Q6_K, 1)
 
 #endif
