@@ -121,14 +121,14 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
     {                                                                                             \
         alignas(64) float room[N_SUMS];                                                           \
         struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
-        take_rows(dot_up_to_##T, rows, stride, NULL, n_rows, &in, n, BYTES(n), out);              \
+        TAKE_##T(dot_up_to_##T, rows, stride, NULL, n_rows, &in, n, BYTES(n), out);               \
     }                                                                                             \
     static TARGET void dot_ids_##T(const void *base, size_t stride, const uint32_t *ids,          \
                                    uint32_t n_ids, const float *x, uint32_t n, float *out)        \
     {                                                                                             \
         alignas(64) float room[N_SUMS];                                                           \
         struct input in = {x, (N_SUMS) > 1 ? sums_of(x, n, room, N_SUMS) : NULL};                 \
-        take_rows(dot_up_to_##T, base, stride, ids, n_ids, &in, n, BYTES(n), out);                \
+        TAKE_##T(dot_up_to_##T, base, stride, ids, n_ids, &in, n, BYTES(n), out);                 \
     }                                                                                             \
     static TARGET void axpy_up_to_##T(uint32_t rows, const void *const *row, const float *a,      \
                                       uint32_t begin, uint32_t end, float *y, struct ahead ahead) \
@@ -200,6 +200,19 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
 #define DOT_Q6_K(...)    dot_block(READ_Q6_K, __VA_ARGS__)
 #define AXPY_Q6_K(...)   axpy_block(READ_Q6_K, __VA_ARGS__)
 #define TO_F32_Q6_K(...) to_f32_block(READ_Q6_K, __VA_ARGS__)
+
+/* Plain rows are bound by memory, quantised ones by instructions. */
+#define TAKE_f32  take_plain_rows
+#define TAKE_f16  take_plain_rows
+#define TAKE_bf16 take_plain_rows
+#define TAKE_q8_0 take_rows
+#define TAKE_q4_0 take_rows
+#define TAKE_q4_1 take_rows
+#define TAKE_q5_0 take_rows
+#define TAKE_q5_1 take_rows
+#define TAKE_q4_k take_rows
+#define TAKE_q5_k take_rows
+#define TAKE_q6_k take_rows
 
 #define from_f32_f32  pi_store_f32
 #define from_f32_bf16 pi_store_bf16
