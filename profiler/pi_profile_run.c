@@ -52,8 +52,9 @@ static enum pi_code check_options(const struct pi_profile_options *o, struct pi_
                           "%s is for a profile that is made: --data FILE... (or --merge FILE...)",
                           o->out != NULL ? "-o" : "--counts");
     if (o->report == NULL && (o->profile != NULL || o->predictor != NULL))
-        return pi_err_set(err, PI_E_USAGE, "--%s: is for --report FILE",
-                          o->profile != NULL ? "profile" : "predictor");
+        return pi_err_set(err, PI_E_USAGE, "--%s %s: is for --report FILE",
+                          o->profile != NULL ? "profile" : "predictor",
+                          o->profile != NULL ? o->profile : o->predictor);
     if (o->report != NULL && strcmp(o->report, "-") == 0)
         return pi_err_set(err, PI_E_USAGE, "--report -: must be a file");
     if (o->counts != NULL && strcmp(o->counts, "-") == 0)

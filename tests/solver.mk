@@ -39,3 +39,11 @@ endif
 pi_unit_tests += tests/t_place_fit
 tests_t_place_fit_SOURCES = tests/t_place_fit.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
 tests_t_place_fit_LDADD   = $(PI_RUNTIME_LIBS)
+
+# Reports of pi-profile and pi-place.
+check_PROGRAMS += tests/check_html
+tests_check_html_SOURCES = tests/check_html.c
+pi_unit_tests += tests/t_report
+tests_t_report_SOURCES = tests/t_report.c tests/scratch.h tests/tap.h
+tests_t_report_LDADD   = $(PI_COMMON_LIBS)
+pi_cli_tests += tests/cli/report.sh

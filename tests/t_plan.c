@@ -401,6 +401,35 @@ static void test_modes(struct world *w, uint64_t least)
     }
 }
 
+/* What a budget would buy is what a plan for it brings, whatever else is asked at once. */
+static void test_curve(struct world *w, uint64_t least, enum pi_objective o)
+{
+    const uint64_t budgets[] = {0, least / 2, least, least + 20000, least + 60000, UINT64_C(1) << 30};
+    struct pi_plan_input in = input(w, 12345, o, true);
+    struct pi_plan_point got[6];
+
+    in.profile = &w->sampled;
+    in.run.n_batch = 0;
+    PASSES(pi_plan_curve(&in, budgets, 6, false, got, &w->e), w->e);
+    for (int i = 0; i < 6; i++) {
+        struct pi_plan p = {0};
+        enum pi_code rc;
+
+        in.budget = budgets[i];
+        rc = pi_plan_make(&in, &p, &w->e);
+        OK(got[i].budget == budgets[i] && got[i].feasible == (rc == PI_OK));
+        if (rc == PI_OK) {
+            OK(got[i].placed == p.placed && got[i].activations_on_gpu == p.activations_on_gpu);
+            OK(got[i].vram_bytes == p.vram_bytes && got[i].all_fits == p.all_fits);
+        } else {
+            EQ(rc, PI_E_INFEASIBLE);
+            OK(got[i].base_bytes > budgets[i]);
+        }
+        pi_plan_free(&p);
+    }
+    OK(!got[1].feasible && got[2].feasible && got[5].all_fits);
+}
+
 int main(void)
 {
     struct world world, *w = &world;
@@ -419,6 +448,8 @@ int main(void)
     test_everything(w, least, &w->sampled);
     test_batch(w, least);
     test_modes(w, least);
+    test_curve(w, least, PI_OBJECTIVE_PAPER);
+    test_curve(w, least, PI_OBJECTIVE_LATENCY);
     pi_profile_free(&w->counts);
     pi_profile_free(&w->sampled);
     pi_predictor_free(&w->pred);
