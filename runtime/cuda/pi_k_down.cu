@@ -10,11 +10,11 @@
 #include "runtime/cuda/pi_k_ffn.cuh"
 #include "runtime/cuda/pi_kernels.h"
 
-#define TILE    256 /* columns of a block */
-#define BATCH   256 /* members looked at at a time: one for each thread */
-#define ROWS    8   /* of a stream on the way at the same time */
-#define BLOCKS  528 /* that fill a large device: four for each of 132 multiprocessors */
-#define MEMBERS 16  /* neurons that make a slice worth its partial sum */
+#define TILE  256 /* columns of a block */
+#define BATCH 256 /* members looked at at a time: one for each thread */
+/* Blocks that fill a large device: two for each of 132 multiprocessors. Twice as many with one token, which takes few registers. */
+#define BLOCKS  264
+#define MEMBERS 16 /* neurons that make a slice worth its partial sum */
 
 /* What a lane has of a row: columns of them, in quads of four. One token: whole vectors of 16 bytes. More: 8 columns, so that the sums of all tokens fit into
  * registers. */
@@ -24,6 +24,8 @@ template <int T, int NT> struct lane_piece {
     static constexpr int lanes = TILE / columns; /* of a stream */
     static constexpr int streams = PI_FFN_WARPS * 32 / lanes;
     static constexpr int groups = T == PI_TYPE_F32 ? 2 : 1;
+    /* rows of a stream on the way at the same time */
+    static constexpr int rows = T == PI_TYPE_F32 || columns > 8 ? 4 : 8;
 
     struct pi_group<T> g[groups];
 };
@@ -169,6 +171,7 @@ static __device__ void add_members(const struct down_args &a, const struct membe
                                    float4 (&acc)[NT][lane_piece<T, NT>::quads])
 {
     constexpr uint32_t lanes = lane_piece<T, NT>::lanes, streams = lane_piece<T, NT>::streams;
+    constexpr uint32_t ROWS = lane_piece<T, NT>::rows;
     const uint32_t first = threadIdx.x / 32 * (32 / lanes), own = threadIdx.x % 32 / lanes;
 
     for (uint32_t base = first; base < n; base += streams * ROWS) {
@@ -214,7 +217,8 @@ static __device__ void store_token(const struct down_args &a, uint32_t t, uint32
 
 /* Grid (tiles, slices, groups of tokens). */
 template <int T, int NT>
-static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 4 : 2) ffn_down(struct down_args a)
+static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 4 : 2)
+    ffn_down(struct down_args a)
 {
     __shared__ union shared {
         struct members<NT> members;
@@ -246,8 +250,9 @@ extern "C" uint32_t pi_k_down_parts(uint32_t n_hot, uint32_t n_embd, uint32_t n_
 {
     const uint32_t tiles = (n_embd + TILE - 1) / TILE;
     const uint32_t blocks = tiles * ((n_tok + PI_FFN_TOKENS - 1) / PI_FFN_TOKENS);
-    /* at most BLOCKS in all: one more would come in a second wave and take as long as all others */
-    uint32_t parts = blocks < BLOCKS ? BLOCKS / blocks : 1, useful = n_hot / MEMBERS;
+    const uint32_t most = n_tok > 1 ? BLOCKS : 2 * BLOCKS;
+    /* at most so many in all: one more would come in a second wave and take as long as all others */
+    uint32_t parts = blocks < most ? most / blocks : 1, useful = n_hot / MEMBERS;
 
     if (n_hot == 0)
         return 0;

@@ -13,7 +13,7 @@
 #define MAX_BLOCKS  64  /* that poll or write over the bus at the same time */
 #define SUM_WARPS   4   /* each adds a range of the parts */
 #define SPINS_AWAKE 1024 /* polls (about 1 us each) before the poller sleeps between two */
-#define FOLLOWER_LOOKS 64 /* polls of the relay to one of the slot */
+#define FOLLOWER_LOOKS 256 /* polls of the relay to one of the slot */
 
 /* ---- vectors of V floats ---- */
 
@@ -96,7 +96,7 @@ static __device__ uint32_t poll_slot(const struct pi_k_wait &w, const struct pi_
                 pi_st_release_sys(w.relay, epoch);
             return epoch;
         }
-        if (n % (16 * FOLLOWER_LOOKS) == FOLLOWER_LOOKS - 1 && w.abort_map != NULL &&
+        if (n % (4 * FOLLOWER_LOOKS) == FOLLOWER_LOOKS - 1 && w.abort_map != NULL &&
             pi_ld_relaxed_sys(w.abort_map) != 0)
             return epoch;
         if (leads && n >= SPINS_AWAKE)
