@@ -70,7 +70,14 @@ struct pi_tok_pairs {
     size_t mask, n;
 };
 
+enum pi_tok_prefix { /* see PI_TOK_KEY_METASPACE */
+    PI_TOK_PREFIX_SPM,
+    PI_TOK_PREFIX_FIRST,
+    PI_TOK_PREFIX_ALWAYS
+};
+
 struct pi_tokenizer {
+    enum pi_tok_prefix prefix_rule;
     enum pi_tok_algo algo;
     uint32_t n_vocab;
     struct pi_tok_sym *syms; /* (n_syms), owned */

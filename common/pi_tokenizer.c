@@ -254,6 +254,23 @@ static uint32_t match_special(const struct pi_tokenizer *t, const char *s, size_
 
 /* ---- create, destroy ---- */
 
+static enum pi_code load_metaspace(struct pi_tokenizer *t, const struct pi_gguf *g,
+                                   struct pi_err *err)
+{
+    struct pi_str s = {"", 0};
+    enum pi_code rc = PI_OK;
+
+    PI_TRY(pi_gguf_string(g, PI_TOK_KEY_METASPACE, false, &s, err));
+    if (s.n == 0)
+        goto out;
+    if (!pi_str_eq(s, "first") && !pi_str_eq(s, "always"))
+        PI_FAIL(err, PI_E_UNSUPPORTED, PI_TOK_KEY_METASPACE ": \"%.*s\" is not supported",
+                (int)(s.n < 60 ? s.n : 60), s.p);
+    t->prefix_rule = s.p[0] == 'f' ? PI_TOK_PREFIX_FIRST : PI_TOK_PREFIX_ALWAYS;
+out:
+    return rc;
+}
+
 static enum pi_code load(struct pi_tokenizer *t, const struct pi_gguf *g, struct pi_err *err)
 {
     struct pi_str model = {"", 0};
@@ -272,6 +289,7 @@ static enum pi_code load(struct pi_tokenizer *t, const struct pi_gguf *g, struct
     unescape_texts(t);
     PI_TRY(index_special(t, err));
     PI_TRY(t->algo == PI_TOK_SPM ? pi_tok_spm_init(t, g, err) : pi_tok_bpe_init(t, g, err));
+    PI_TRY(load_metaspace(t, g, err));
     PI_TRY(pi_gguf_bool(g, "tokenizer.ggml.add_bos_token", false, &t->add_bos, err));
     t->add_bos = t->add_bos && t->bos >= 0;
 out:
@@ -376,6 +394,9 @@ static enum pi_code encode_plain(struct pi_tok_work *w, const char *text, size_t
 {
     if (n == 0)
         return PI_OK;
+    if (w->t->prefix_rule != PI_TOK_PREFIX_SPM && /* a space that is there is enough */
+        (text[0] == ' ' || (n >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0)))
+        prefix = false;
     return w->t->algo == PI_TOK_SPM ? pi_tok_spm_encode(w, text, n, prefix, err)
                                     : pi_tok_bpe_encode(w, text, n, err);
 }
@@ -403,7 +424,8 @@ enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text,
         }
         PI_TRY(encode_plain(&w, text + begin, i - begin, prefix, err));
         PI_TRY(pi_tokens_push(out, (int32_t)id, err));
-        prefix = t->add_space_prefix && t->syms[id].type == PI_TOK_CONTROL;
+        prefix = t->add_space_prefix && t->prefix_rule != PI_TOK_PREFIX_FIRST &&
+                 (t->prefix_rule == PI_TOK_PREFIX_ALWAYS || t->syms[id].type == PI_TOK_CONTROL);
         begin = i += t->syms[id].len;
     }
     PI_TRY(encode_plain(&w, text + begin, n - begin, prefix, err));

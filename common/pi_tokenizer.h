@@ -17,6 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Key of our own: where a SentencePiece vocabulary gets the space in front that add_space_prefix asks for, as tokenizer.json's Metaspace does it, only where
+ * the text has none yet: "first" of the text, "always" (behind special tokens too). Without it: as SentencePiece, and behind control tokens. */
+#define PI_TOK_KEY_METASPACE "pi.tokenizer.metaspace"
+
 struct pi_tokenizer;
 
 /* Copies what it needs: g may be closed afterwards. PI_E_UNSUPPORTED names a tokenizer model or pre-tokeniser we do not have;

@@ -22,7 +22,7 @@ libpi_convert_a_SOURCES = \
 	convert/pi_selfcheck_predictor.c \
 	convert/pi_source.c convert/pi_source.h \
 	convert/pi_spm_model.c \
-	convert/pi_tok_json.c \
+	convert/pi_tok_form.c convert/pi_tok_form.h convert/pi_tok_json.c \
 	convert/pi_torch.c convert/pi_torch.h convert/pi_torch_int.h convert/pi_torch_pickle.c convert/pi_torch_zip.c \
 	convert/pi_vocab.c convert/pi_vocab.h \
 	convert/pi_write_model.c convert/pi_write_model.h \

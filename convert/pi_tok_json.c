@@ -6,101 +6,14 @@
 #include "convert/pi_hf_vocab.h"
 #include "common/pi_alloc.h"
 #include "common/pi_file.h"
+#include "convert/pi_tok_form.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_PIECE        4096 /* bytes; longer ones no tokenizer here takes */
 #define MAX_MERGES_BYTES ((size_t)256 << 20)
-
-/* Patterns of pre-tokenisers by which a vocabulary is recognised; the names are those of tokenizer.ggml.pre. */
-static const struct {
-    const char *regex, *pre;
-} known_splits[] = {
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     "llama-bpe"},
-    {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     "qwen2"},
-};
-
-struct split { /* what a chain of pre-tokenisers is made of */
-    bool byte_level, regex, punctuation, digits_single, digits_three;
-    const char *pre;     /* of a known regex */
-    const char *unknown; /* the first part that is not understood */
-};
-
-static const char *type_of(const json_t *o)
-{
-    const char *s = json_string_value(json_object_get(o, "type"));
-
-    return s != NULL ? s : "";
-}
-
-static void look_at_split(const json_t *o, struct split *s)
-{
-    const char *regex = json_string_value(json_object_get(json_object_get(o, "pattern"), "Regex"));
-
-    if (regex == NULL) {
-        s->unknown = "Split without a regular expression";
-        return;
-    }
-    for (size_t i = 0; i < sizeof(known_splits) / sizeof(known_splits[0]); i++)
-        if (strcmp(regex, known_splits[i].regex) == 0) {
-            s->pre = known_splits[i].pre;
-            return;
-        }
-    if (strcmp(regex, "[0-9][0-9][0-9]") == 0)
-        s->digits_three = true;
-    else
-        s->unknown = regex;
-}
-
-static void look_at_pre(const json_t *o, struct split *s)
-{
-    const char *type = type_of(o);
-
-    if (strcmp(type, "ByteLevel") == 0) {
-        s->byte_level = true;
-        s->regex = !json_is_false(json_object_get(o, "use_regex"));
-    } else if (strcmp(type, "Split") == 0) {
-        look_at_split(o, s);
-    } else if (strcmp(type, "Punctuation") == 0) {
-        s->punctuation = true;
-    } else if (strcmp(type, "Digits") == 0) {
-        s->digits_single =
-            s->digits_single || json_is_true(json_object_get(o, "individual_digits"));
-    } else {
-        s->unknown = type;
-    }
-}
-
-static enum pi_code recognise_split(const struct pi_json *j, const char **pre_out,
-                                    struct pi_err *err)
-{
-    const json_t *pre = json_object_get(j->root, "pre_tokenizer"),
-                 *list = json_object_get(pre, "pretokenizers");
-    struct split s = {0};
-
-    for (size_t i = 0; i < json_array_size(list); i++)
-        look_at_pre(json_array_get(list, i), &s);
-    if (list == NULL)
-        look_at_pre(pre, &s);
-    if (s.unknown != NULL || !s.byte_level)
-        return pi_err_set(err, PI_E_UNSUPPORTED, "%s: pre-tokeniser \"%.200s\" is not supported",
-                          j->path, s.unknown != NULL ? s.unknown : "(not byte-level)");
-    if (s.pre != NULL)
-        *pre_out = s.pre;
-    else if (s.punctuation && s.digits_three)
-        *pre_out = "falcon";
-    else if (s.digits_single && s.regex)
-        *pre_out = "starcoder";
-    else if (s.regex && !s.punctuation && !s.digits_three)
-        *pre_out = "gpt-2";
-    else
-        return pi_err_set(err, PI_E_UNSUPPORTED,
-                          "%s: this chain of pre-tokenisers is not supported", j->path);
-    return PI_OK;
-}
 
 static enum pi_code read_merge(const struct pi_json *j, struct pi_vocab *v, const json_t *m,
                                struct pi_err *err)
@@ -144,25 +57,47 @@ static enum pi_code read_vocab(const struct pi_json *j, const json_t *vocab, str
     return PI_OK;
 }
 
-static enum pi_code read_added(const struct pi_json *j, struct pi_vocab *v, struct pi_err *err)
+/* Flags by which a token takes white space with it, or is none inside a word. Before a normaliser that puts a space in front, "normalized" ones are
+ * looked for with it. */
+static enum pi_code check_added(const struct pi_json *j, const json_t *o, bool spm,
+                                struct pi_err *err)
 {
+    static const char *const flags[] = {"lstrip", "rstrip", "single_word", "normalized"};
+    const json_t *norm = json_object_get(j->root, "normalizer");
+    const bool matters =
+        spm && norm != NULL && !json_is_null(norm) && !json_is_true(json_object_get(o, "special"));
+
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+        if (json_is_true(json_object_get(o, flags[i])) && (i < 3 || matters))
+            return pi_err_set(err, PI_E_UNSUPPORTED,
+                              "%s: added token \"%.60s\": \"%s\": true is not supported", j->path,
+                              json_string_value(json_object_get(o, "content")), flags[i]);
+    return PI_OK;
+}
+
+static enum pi_code read_added(const struct pi_json *j, bool spm, struct pi_vocab *v,
+                               struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
     const json_t *list = json_object_get(j->root, "added_tokens");
 
+    if (list != NULL && !json_is_null(list) && !json_is_array(list))
+        return pi_err_set(err, PI_E_CORRUPT, "%s: \"added_tokens\" is no list", j->path);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i), *id = json_object_get(o, "id");
         const char *text = json_string_value(json_object_get(o, "content"));
         bool special = json_is_true(json_object_get(o, "special"));
         enum pi_token_type type = special ? PI_TOKEN_CONTROL : PI_TOKEN_USER;
 
-        if (text == NULL || !json_is_integer(id) || json_integer_value(id) < 0)
+        if (text == NULL || *text == '\0' || !json_is_integer(id) || json_integer_value(id) < 0)
             return pi_err_set(err, PI_E_CORRUPT, "%s: added token %zu has no text or no id",
                               j->path, i);
-        enum pi_code rc = pi_vocab_set(v, j->path, (uint64_t)json_integer_value(id), text,
-                                       strlen(text), 0.0f, type, err);
-        if (rc != PI_OK)
-            return rc;
+        PI_TRY(check_added(j, o, spm, err));
+        PI_TRY(pi_vocab_set(v, j->path, (uint64_t)json_integer_value(id), text, strlen(text), 0.0f,
+                            type, err));
     }
-    return PI_OK;
+out:
+    return rc;
 }
 
 /* SentencePiece joins the pair whose result scores highest; here the pair of lowest rank. So a piece scores by the first merge that makes it. */
@@ -205,35 +140,65 @@ out:
     return rc;
 }
 
-static bool has_prepend(const json_t *root)
+/* The library joins the pairs of its list, SentencePiece any two pieces that make a third: the same where the list holds every such pair, those of one
+ * piece together, and no piece begins a word inside where words are apart. */
+static enum pi_code check_merges(const struct pi_json *j, const struct pi_vocab *v,
+                                 const json_t *vocab, struct pi_err *err)
 {
-    const json_t *norm = json_object_get(root, "normalizer"),
-                 *list = json_object_get(norm, "normalizers");
-    const json_t *pre = json_object_get(root, "pre_tokenizer");
-    const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
+    enum pi_code rc = PI_OK;
+    json_t *pairs = json_object();
+    const json_t *pre = json_object_get(j->root, "pre_tokenizer");
+    const bool apart =
+        pre != NULL && !json_is_null(pre) && !json_is_false(json_object_get(pre, "split"));
+    char left[MAX_PIECE + 1], pair[2 * MAX_PIECE + 2];
 
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (strcmp(type_of(json_array_get(list, i)), "Prepend") == 0)
-            return true;
-    if (strcmp(type_of(norm), "Prepend") == 0)
-        return true;
-    if (strcmp(type_of(pre), "Metaspace") != 0)
-        return false;
-    return scheme != NULL ? strcmp(scheme, "never") != 0
-                          : !json_is_false(json_object_get(pre, "add_prefix_space"));
+    for (size_t m = 0; m < v->n_merges && pairs != NULL; m++)
+        if (json_object_set_new(pairs, v->merges[m].p, json_true()) != 0)
+            PI_FAIL(err, PI_E_NOMEM, "%s: merge %zu", j->path, m);
+    if (pairs == NULL)
+        return pi_err_set(err, PI_E_NOMEM, "%s: merges", j->path);
+    for (size_t i = 0; i < v->n; i++) {
+        const struct pi_vocab_token *t = &v->t[i];
+
+        for (size_t k = 1; t->text != NULL && t->type == PI_TOKEN_NORMAL && k < t->n; k++) {
+            if (((uint8_t)t->text[k] & 0xc0) == 0x80)
+                continue;
+            if (t->n > MAX_PIECE)
+                PI_FAIL(err, PI_E_UNSUPPORTED, "%s: token %zu has %zu bytes, at most %d are known",
+                        j->path, i, t->n, MAX_PIECE);
+            if (apart && strncmp(t->text + k, "\xe2\x96\x81", 3) == 0)
+                PI_FAIL(err, PI_E_UNSUPPORTED,
+                        "%s: token \"%s\" goes over words that the pre-tokeniser cuts apart",
+                        j->path, t->text);
+            (void)snprintf(left, sizeof(left), "%.*s", (int)k, t->text);
+            (void)snprintf(pair, sizeof(pair), "%s %s", left, t->text + k);
+            if (json_object_get(vocab, left) != NULL &&
+                json_object_get(vocab, t->text + k) != NULL && json_object_get(pairs, pair) == NULL)
+                PI_FAIL(
+                    err, PI_E_UNSUPPORTED,
+                    "%s: byte fallback with merges that are not SentencePiece's (there is none of "
+                    "\"%s\", though both parts and the whole are tokens): give tokenizer.model",
+                    j->path, pair);
+        }
+    }
+out:
+    json_decref(pairs);
+    return rc;
 }
 
-/* Does the post-processor put a special token in front? Then a BOS is wanted even where no key says so. */
-static bool template_begins_special(const json_t *post)
+/* Without one of them a character may become an unknown token, and those are joined or not as fuse_unk says. */
+static enum pi_code check_bytes(const struct pi_json *j, const struct pi_vocab *v,
+                                struct pi_err *err)
 {
-    const json_t *list = json_object_get(post, "processors");
+    size_t n = 0;
 
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (template_begins_special(json_array_get(list, i)))
-            return true;
-    return strcmp(type_of(post), "TemplateProcessing") == 0 &&
-           json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken") !=
-               NULL;
+    for (size_t i = 0; i < v->n; i++)
+        n += v->t[i].text != NULL && v->t[i].type == PI_TOKEN_BYTE;
+    if (n != 256)
+        return pi_err_set(err, PI_E_UNSUPPORTED,
+                          "%s: \"byte_fallback\" with %zu of the 256 byte tokens is not supported",
+                          j->path, n);
+    return PI_OK;
 }
 
 enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *notes,
@@ -244,24 +209,22 @@ enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *n
                  *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     const char *unk = json_string_value(json_object_get(model, "unk_token"));
+    struct pi_tok_form f;
 
     v->bos = v->eos = v->eot = v->unk = v->pad = -1;
-    if (strcmp(type_of(model), "BPE") != 0 && !(*type_of(model) == '\0' && json_is_array(merges)))
-        PI_FAIL(err, PI_E_UNSUPPORTED,
-                "%s: tokenizer model \"%.40s\" is not supported (supported: BPE)", j->path,
-                type_of(model));
-    v->spm = json_is_true(json_object_get(model, "byte_fallback"));
-    v->pre = "default";
-    if (!v->spm)
-        PI_TRY(recognise_split(j, &v->pre, err));
-    else
-        v->add_space_prefix = has_prepend(j->root);
+    PI_TRY(pi_tok_form_read(j, notes, &f, err));
+    v->spm = f.spm;
+    v->pre = f.pre;
+    v->add_space_prefix = f.add_space_prefix;
+    v->metaspace = f.metaspace;
     PI_TRY(read_vocab(j, vocab, v, err));
-    PI_TRY(read_added(j, v, err));
+    PI_TRY(read_added(j, f.spm, v, err));
     for (size_t i = 0; i < json_array_size(merges); i++)
         PI_TRY(read_merge(j, v, json_array_get(merges, i), err));
     if (v->spm) {
         PI_TRY(score_by_merges(j, v, vocab, err));
+        PI_TRY(check_merges(j, v, vocab, err));
+        PI_TRY(check_bytes(j, v, err));
         pi_note(notes,
                 "%s: no tokenizer.model: SentencePiece scores are taken from the order of merges",
                 j->path);
@@ -270,7 +233,10 @@ enum pi_code pi_tok_json_parse(const struct pi_json *j, const struct pi_notes *n
         v->unk = pi_vocab_find(v, unk);
     if (v->spm && v->unk >= 0)
         v->t[v->unk].type = PI_TOKEN_UNKNOWN;
-    v->add_bos = template_begins_special(json_object_get(j->root, "post_processor"));
+    v->add_bos = f.add_bos;
+    v->add_eos = f.add_eos;
+    v->bos = f.bos != NULL ? pi_vocab_find(v, f.bos) : -1;
+    v->eos = f.eos != NULL ? pi_vocab_find(v, f.eos) : -1;
 out:
     return rc;
 }

@@ -2,6 +2,7 @@
 
 #include "convert/pi_vocab.h"
 #include "common/pi_alloc.h"
+#include "common/pi_tokenizer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -143,6 +144,8 @@ enum pi_code pi_vocab_write(const struct pi_vocab *v, struct pi_gguf_writer *w, 
     PI_TRY(pi_gguf_set_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos && v->bos >= 0, err));
     PI_TRY(pi_gguf_set_bool(w, "tokenizer.ggml.add_eos_token", v->add_eos && v->eos >= 0, err));
     PI_TRY(pi_gguf_set_bool(w, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, err));
+    if (v->add_space_prefix && v->metaspace != NULL)
+        PI_TRY(pi_gguf_set_string(w, PI_TOK_KEY_METASPACE, v->metaspace, err));
     if (v->chat_template != NULL)
         PI_TRY(pi_gguf_set_string(w, "tokenizer.chat_template", v->chat_template, err));
 out:

@@ -39,7 +39,8 @@ struct pi_vocab {
     size_t n_merges, cap_merges;
     int64_t bos, eos, eot, unk, pad; /* -1: none */
     bool add_bos, add_eos, add_space_prefix;
-    char *chat_template; /* owned, or NULL */
+    const char *metaspace; /* static: see pi_tok_form.h; NULL: none */
+    char *chat_template;   /* owned, or NULL */
 };
 
 /* Sets token id (growing the table; below 2^20). PI_E_CORRUPT when another text has it already. */
