@@ -129,6 +129,23 @@ static enum pi_code add_each(const struct pi_opt *o, const char *value, struct p
     return PI_OK;
 }
 
+/* A size; min and max are in bytes, max 0: any. */
+static enum pi_code set_bytes(const struct pi_opt *o, const char *value, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    char name[64];
+    uint64_t bytes = 0;
+
+    (void)snprintf(name, sizeof(name), "--%s", o->name);
+    PI_TRY(pi_parse_bytes(value, name, &bytes, err));
+    if (o->max > 0 && ((double)bytes < o->min || (double)bytes > o->max))
+        PI_FAIL(err, PI_E_USAGE, "--%s %s: must be from %.0f to %.0f bytes", o->name, value, o->min,
+                o->max);
+    *(uint64_t *)o->dest = bytes;
+out:
+    return rc;
+}
+
 static enum pi_code set_value(const struct pi_opt *o, const char *value, struct pi_err *err)
 {
     switch (o->kind) {
@@ -140,12 +157,8 @@ static enum pi_code set_value(const struct pi_opt *o, const char *value, struct 
         return set_integer(o, value, err);
     case PI_OPT_F32:
         return set_float(o, value, err);
-    case PI_OPT_BYTES: {
-        char name[64];
-
-        (void)snprintf(name, sizeof(name), "--%s", o->name);
-        return pi_parse_bytes(value, name, o->dest, err);
-    }
+    case PI_OPT_BYTES:
+        return set_bytes(o, value, err);
     case PI_OPT_ENUM:
         return set_choice(o, value, err);
     case PI_OPT_EACH:

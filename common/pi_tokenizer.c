@@ -229,9 +229,27 @@ static size_t lower_bound(const struct pi_tokenizer *t, size_t lo, size_t hi, si
     return lo;
 }
 
+/* Which special tokens are looked for in a text. */
+enum special {
+    SPECIAL_USER,   /* user-defined ones */
+    SPECIAL_ALL,    /* control tokens too */
+    SPECIAL_PEOPLE, /* user-defined ones that are no marker of a template in disguise */
+};
+
+static bool is_wanted(const struct pi_tokenizer *t, const struct pi_tok_sym *sym,
+                      enum special which)
+{
+    const char *s = t->arena + sym->off;
+
+    if (which == SPECIAL_ALL)
+        return true;
+    return sym->type == PI_TOK_USER &&
+           (which != SPECIAL_PEOPLE || sym->len < 3 || s[0] != '<' || s[sym->len - 1] != '>');
+}
+
 /* The longest special token that s starts with, or PI_NO_SYMBOL. */
 static uint32_t match_special(const struct pi_tokenizer *t, const char *s, size_t n,
-                              bool parse_special)
+                              enum special which)
 {
     size_t lo = t->special_at[(uint8_t)s[0]], hi = t->special_at[(uint8_t)s[0] + 1];
     uint32_t best = PI_NO_SYMBOL;
@@ -240,7 +258,7 @@ static uint32_t match_special(const struct pi_tokenizer *t, const char *s, size_
         const struct pi_tok_sym *sym = &t->syms[t->special[lo]];
 
         if (sym->len == depth) {
-            if (parse_special || sym->type == PI_TOK_USER)
+            if (is_wanted(t, sym, which))
                 best = t->special[lo];
             lo++;
         }
@@ -401,13 +419,13 @@ static enum pi_code encode_plain(struct pi_tok_work *w, const char *text, size_t
                                     : pi_tok_bpe_encode(w, text, n, err);
 }
 
-enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text, size_t n,
-                                 bool add_bos, bool parse_special, struct pi_tokens *out,
-                                 struct pi_err *err)
+static enum pi_code encode(const struct pi_tokenizer *t, const char *text, size_t n, bool add_bos,
+                           enum special which, bool begins, struct pi_tokens *out,
+                           struct pi_err *err)
 {
     struct pi_tok_work w = {.t = t, .out = out};
     /* SentencePiece puts its space where a text starts: at the beginning and behind a control token. */
-    bool prefix = t->add_space_prefix;
+    bool prefix = t->add_space_prefix && begins;
     size_t begin = 0, n_before = out->n;
     enum pi_code rc = PI_OK;
 
@@ -416,7 +434,7 @@ enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text,
     if (add_bos)
         PI_TRY(pi_tokens_push(out, t->bos, err));
     for (size_t i = 0; i < n;) {
-        uint32_t id = match_special(t, text + i, n - i, parse_special);
+        uint32_t id = match_special(t, text + i, n - i, which);
 
         if (id == PI_NO_SYMBOL) {
             i++;
@@ -434,6 +452,31 @@ out:
         out->n = n_before;
     work_free(&w);
     return rc;
+}
+
+enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text, size_t n,
+                                 bool add_bos, bool parse_special, struct pi_tokens *out,
+                                 struct pi_err *err)
+{
+    return encode(t, text, n, add_bos, parse_special ? SPECIAL_ALL : SPECIAL_USER, true, out, err);
+}
+
+enum pi_code pi_tokenizer_encode_people(const struct pi_tokenizer *t, const char *text, size_t n,
+                                        bool add_bos, bool begins, struct pi_tokens *out,
+                                        struct pi_err *err)
+{
+    return encode(t, text, n, add_bos, SPECIAL_PEOPLE, begins, out, err);
+}
+
+int32_t pi_tokenizer_special(const struct pi_tokenizer *t, const char *text, size_t n,
+                             bool *control_out)
+{
+    const uint32_t id = n > 0 ? match_special(t, text, n, SPECIAL_ALL) : PI_NO_SYMBOL;
+
+    if (id == PI_NO_SYMBOL || t->syms[id].len != n)
+        return -1;
+    *control_out = t->syms[id].type != PI_TOK_USER;
+    return (int32_t)id;
 }
 
 /* ---- decode ---- */

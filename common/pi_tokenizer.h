@@ -50,6 +50,15 @@ enum pi_code pi_tokenizer_encode(const struct pi_tokenizer *t, const char *text,
                                  bool add_bos, bool parse_special, struct pi_tokens *out,
                                  struct pi_err *err) PI_MUST_CHECK;
 
+/* The same for what people write inside a conversation: neither control tokens nor user-defined ones that look like them ("<...>": some files list a
+ * template's markers as such) come up. begins: a text begins here; false: SentencePiece's space does not stand in front of it. */
+enum pi_code pi_tokenizer_encode_people(const struct pi_tokenizer *t, const char *text, size_t n,
+                                        bool add_bos, bool begins, struct pi_tokens *out,
+                                        struct pi_err *err) PI_MUST_CHECK;
+/* The control or user-defined token that is written so; -1: none. *control_out: which of the two. */
+int32_t pi_tokenizer_special(const struct pi_tokenizer *t, const char *text, size_t n,
+                             bool *control_out);
+
 /* The bytes of one token as it stands in running text (a leading SentencePiece space is a space); control tokens
  * give none. Valid as long as t; not terminated. An id out of range gives an empty string. */
 struct pi_str pi_tokenizer_piece(const struct pi_tokenizer *t, int32_t id);

@@ -18,7 +18,7 @@ enum state {
 struct slot {
     enum state state;
     bool cancelled;
-    uint64_t order;       /* of arrival */
+    uint64_t turn;        /* while the prompt waits: the smallest number is fed next */
     struct pi_sequence s; /* prompt is not borrowed: it is ids */
     struct pi_sampler *sampler;
     int32_t *
@@ -36,7 +36,7 @@ struct pi_batcher {
     struct pi_batcher_options opt;
     const struct pi_tokenizer *tok;
     struct slot *slots; /* (n_slots) */
-    uint64_t arrivals;
+    uint64_t turns;     /* given out */
     struct pi_batcher_totals totals;
     float *logits; /* (n_slots, n_vocab) */
     /* a batch: (most tokens of one) */
@@ -210,7 +210,7 @@ enum pi_code pi_batcher_add(struct pi_batcher *b, const struct pi_sequence *q, u
     s->s.prompt = NULL;
     s->sampler = sampler;
     s->state = PROMPT;
-    s->order = b->arrivals++;
+    s->turn = b->turns++;
     s->n_ids = s->n_prompt = q->n_prompt;
     s->n_fed = keep;
     if (s->n_pure > keep)
@@ -337,12 +337,14 @@ static void draw_or_end(struct pi_batcher *b, struct slot *s, float *logits)
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
-static struct slot *oldest_prompt(struct pi_batcher *b)
+/* Prompts take turns, a chunk each: between two chunks of one each other slot gets one at most, so that a long prompt neither holds up those behind it nor is
+ * held up by those that keep coming. */
+static struct slot *next_prompt(struct pi_batcher *b)
 {
     struct slot *best = NULL;
 
     for (uint32_t i = 0; i < b->opt.n_slots; i++)
-        if (b->slots[i].state == PROMPT && (best == NULL || b->slots[i].order < best->order))
+        if (b->slots[i].state == PROMPT && (best == NULL || b->slots[i].turn < best->turn))
             best = &b->slots[i];
     return best;
 }
@@ -370,6 +372,7 @@ static enum pi_code feed_prompt(struct pi_batcher *b, struct slot *s, struct pi_
     PI_TRY(b->opt.run(b->opt.run_ctx, b->opt.stepwise ? PI_PHASE_DECODE : PI_PHASE_PROMPT, &batch,
                       last ? b->logits : NULL, err));
     s->n_fed += n;
+    s->turn = b->turns++;
     if (pure)
         s->n_pure = s->n_fed;
     b->totals.prompt_tokens += n;
@@ -428,7 +431,7 @@ enum pi_code pi_batcher_round(struct pi_batcher *b, struct pi_err *err)
     for (uint32_t i = 0; i < b->opt.n_slots; i++)
         if (b->slots[i].cancelled)
             end(&b->slots[i], PI_FINISH_CANCELLED, NULL);
-    s = oldest_prompt(b);
+    s = next_prompt(b);
     if (s != NULL)
         PI_TRY(feed_prompt(b, s, err));
     PI_TRY(decode(b, err));

@@ -1,7 +1,7 @@
 /*
  * pi_batcher.h - the decode core of every front end: sequences that come and go, decoded together (continuous batching, Orca, Yu et al. 2022).
  *
- * A round feeds one chunk of one waiting prompt (the oldest first; sequences that are being decoded wait for no more than that), then one token of
+ * A round feeds one chunk of one waiting prompt (they take turns, first come, first served; sequences that are being decoded wait for no more than that), then one token of
  * each sequence that is being decoded, in one step of the engine. Prompts are cut at multiples of PI_PROMPT_CHUNK from position 0, draws depend on (seed, position)
  * alone and the engine's results for a token on that token's sequence alone, so a sequence's text does not depend on who else is there.
  *

@@ -132,6 +132,8 @@ struct writer {
     char *text; /* (n) not encoded yet: text of the format and of people, side by side */
     size_t n, cap;
     bool began; /* something was encoded */
+    bool
+        inside; /* the last token was a marker that is no control token: a text goes on behind it */
 };
 
 static enum pi_code put(struct writer *w, const char *text, size_t n, struct pi_err *err)
@@ -152,32 +154,46 @@ static enum pi_code flush(struct writer *w, struct pi_err *err)
     enum pi_code rc = PI_OK;
 
     if (w->n > 0) {
-        rc = pi_tokenizer_encode(w->tok, w->text, w->n, bos, false, w->out, err);
+        rc = pi_tokenizer_encode_people(w->tok, w->text, w->n, bos, !w->inside, w->out, err);
         w->began = true;
     }
     w->n = 0;
     return rc;
 }
 
-/* A control token by its text; what the vocabulary does not have as one stays text. */
+/* A control token by its text, or one that a file lists as user-defined; "<s>" and "</s>" stand for the beginning and the end of a text, whatever the vocabulary calls
+ * them: -1: none. */
+static int32_t find_control(const struct writer *w, const char *name, size_t n, bool *control)
+{
+    int32_t id = pi_tokenizer_special(w->tok, name, n, control);
+
+    if (id < 0 && n == 3 && memcmp(name, "<s>", n) == 0)
+        id = pi_tokenizer_bos(w->tok);
+    else if (id < 0 && n == 4 && memcmp(name, "</s>", n) == 0)
+        id = pi_tokenizer_eos(w->tok);
+    else
+        return id;
+    *control = true;
+    return id;
+}
+
+/* What the vocabulary does not have as a special token stays text, but for the ends of texts, which are nothing then. */
 static enum pi_code put_control(struct writer *w, const char *name, size_t n, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct pi_tokens one = {0};
-    const int32_t bos = pi_tokenizer_bos(w->tok);
+    bool control = true,
+         ends = n <= 4 && (memcmp(name, "<s>", 3) == 0 || memcmp(name, "</s", 3) == 0);
+    const int32_t bos = pi_tokenizer_bos(w->tok), id = find_control(w, name, n, &control);
 
-    PI_TRY(pi_tokenizer_encode(w->tok, name, n, false, true, &one, err));
-    if (one.n != 1 || pi_tokenizer_piece(w->tok, one.ids[0]).n != 0) {
-        PI_TRY(put(w, name, n, err));
-        goto out;
-    }
+    if (id < 0)
+        return ends ? PI_OK : put(w, name, n, err);
     PI_TRY(flush(w, err));
-    if (!w->began && one.ids[0] != bos && pi_tokenizer_add_bos(w->tok))
+    if (!w->began && id != bos && pi_tokenizer_add_bos(w->tok))
         PI_TRY(pi_tokens_push(w->out, bos, err));
-    PI_TRY(pi_tokens_push(w->out, one.ids[0], err));
+    PI_TRY(pi_tokens_push(w->out, id, err));
     w->began = true;
+    w->inside = !control;
 out:
-    pi_tokens_free(&one);
     return rc;
 }
 

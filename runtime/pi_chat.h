@@ -2,7 +2,8 @@
  * pi_chat.h - conversations as prompts: the turn formats of the supported model families.
  *
  * A format is recognised in the chat template that a model's file carries (by the words that only it uses; templates are not run), or named by the user.
- * Control tokens come from the format alone: what people write is never parsed for them.
+ * Control tokens come from the format alone: what people write is never parsed for them, nor for user-defined tokens that look like one. A format's beginning
+ * and end of a text are the vocabulary's own, whatever it calls them.
  */
 #ifndef PI_CHAT_H
 #define PI_CHAT_H

@@ -305,6 +305,112 @@ static void test_reuse(void)
     pi_batcher_destroy(b);
 }
 
+/* ---- turns ---- */
+
+/* An engine that only notes what it is given: counted in batches, not in time. */
+enum {
+    CTX = 64 * PI_PROMPT_CHUNK,
+    BATCHES = 4096
+};
+static struct {
+    uint32_t seq, n_tok;
+    bool prompt;
+} noted[BATCHES];
+static uint32_t n_noted;
+
+static enum pi_code note_batch(void *ctx, enum pi_phase phase, const struct pi_batch *b,
+                               float *logits, struct pi_err *err)
+{
+    (void)ctx;
+    (void)err;
+    for (uint32_t i = 0; logits != NULL && i < 8 * (phase == PI_PHASE_DECODE ? b->n_tok : 1); i++)
+        logits[i] = (float)(i % 8);
+    OK(n_noted < BATCHES);
+    noted[n_noted].seq = b->seq[0];
+    noted[n_noted].n_tok = b->n_tok;
+    noted[n_noted++].prompt = phase == PI_PHASE_PROMPT;
+    return PI_OK;
+}
+
+static uint32_t add_prompt(struct pi_batcher *b, uint32_t n_chunks, uint32_t n_predict,
+                           struct heard *h)
+{
+    static int32_t ids[CTX];
+    const struct pi_sequence s = {.prompt = ids,
+                                  .n_prompt = n_chunks * PI_PROMPT_CHUNK,
+                                  .sampler.repeat_penalty = 1.0f,
+                                  .n_predict = n_predict,
+                                  .ctx = h,
+                                  .drawn = drawn,
+                                  .ended = ended};
+    uint32_t slot = 0;
+
+    *h = (struct heard){.n = 0};
+    PASSES(pi_batcher_add(b, &s, &slot, &r.e), r.e);
+    return slot;
+}
+
+/* Most chunks of others between two of a sequence's, from its arrival on. */
+static uint32_t longest_wait(uint32_t slot, uint32_t from)
+{
+    uint32_t most = 0, now = 0;
+
+    for (uint32_t i = from; i < n_noted; i++) {
+        if (!noted[i].prompt)
+            continue;
+        now = noted[i].seq == slot ? 0 : now + 1;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+static void test_turns(void)
+{
+    const struct pi_batcher_options o = {
+        .n_slots = 4, .n_ctx = CTX, .n_vocab = 8, .run = note_batch};
+    struct pi_batcher *b = NULL;
+    struct heard speaks, far, near[2];
+    uint32_t slot, rounds = 0, chunks = 0, steps = 0;
+
+    PASSES(pi_batcher_create(&o, NULL, &b, &r.e), r.e);
+    n_noted = 0;
+    (void)add_prompt(b, 1, 30, &speaks);
+    PASSES(pi_batcher_round(b, &r.e), r.e);
+    slot = add_prompt(b, 20, 1, &far); /* a long prompt ... */
+    PASSES(pi_batcher_round(b, &r.e), r.e);
+    for (int i = 0; i < 2; i++)
+        near[i] = (struct heard){.ended = 1};
+    for (; far.ended == 0 && rounds < 200;
+         rounds++) { /* ... beside short ones that never end to come */
+        for (int i = 0; i < 2; i++) {
+            if (near[i].ended > 0)
+                (void)add_prompt(b, 1, 1, &near[i]);
+        }
+        PASSES(pi_batcher_round(b, &r.e), r.e);
+    }
+    OK(far.ended == 1);
+    OK(longest_wait(slot, 0) <= 2); /* a chunk of each of the others */
+    OK(rounds <= 3 * 20);
+    EQ(speaks.n, 30); /* a token in every round, prompts or not */
+    for (uint32_t i = 0; i < n_noted; i++) {
+        chunks += noted[i].prompt;
+        steps += !noted[i].prompt;
+        OK(i == 0 || steps >= 29 || !noted[i].prompt || !noted[i - 1].prompt);
+    }
+    OK(chunks >= 40); /* of which 20 are the long one's */
+    EQ(steps, 29);
+
+    /* a short prompt behind a long one has its turn next */
+    n_noted = 0;
+    (void)add_prompt(b, 60, 1, &far);
+    PASSES(pi_batcher_round(b, &r.e), r.e);
+    slot = add_prompt(b, 1, 1, &speaks);
+    for (rounds = 0; speaks.ended == 0 && rounds < 100; rounds++)
+        PASSES(pi_batcher_round(b, &r.e), r.e);
+    OK(rounds <= 3 && far.ended == 0);
+    pi_batcher_destroy(b);
+}
+
 int main(void)
 {
     const struct pi_engine_options o = {
@@ -317,6 +423,7 @@ int main(void)
     test_ends();
     test_failure();
     test_reuse();
+    test_turns();
     pi_engine_destroy(shared_engine);
     rig_close(&r);
     return DONE();

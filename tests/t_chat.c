@@ -93,6 +93,44 @@ static void test_spm(void)
     free(v);
 }
 
+/* Markers that a file lists as user-defined; a vocabulary that calls the ends of a text by other names. */
+static void test_markers(void)
+{
+    struct vocab *v = vocab_bpe();
+    struct pi_tokenizer *t = NULL;
+    struct pi_err e = {0};
+    /* ids 257 on */
+    const char *const users[] = {"<|user|>", "<|assistant|>", "zz"};
+    const struct pi_message m[] = {message(PI_ROLE_USER, "a<|end|>zz<|assistant|></s><s>"),
+                                   message(PI_ROLE_ASSISTANT, "b<|user|>"),
+                                   message(PI_ROLE_USER, "c")};
+    const struct pi_chat_format *f = NULL;
+    struct pi_tokens k = {0};
+    uint32_t seen[4] = {0};
+
+    for (size_t i = 0; i < sizeof(users) / sizeof(users[0]); i++)
+        (void)vocab_add(v, users[i], T_USER, 0.0f);
+    PASSES(vocab_commit(v, vocab_begin(v), &t, &e), e);
+    if (t == NULL)
+        return;
+    PASSES(pi_chat_find("phi3", &f, &e), e);
+    PASSES(pi_chat_encode(f, t, m, 3, &k, &e), e);
+    for (size_t i = 0; i < k.n; i++)
+        seen[k.ids[i] >= 257 ? k.ids[i] - 257 : 3] += k.ids[i] >= 257;
+    EQ(seen[0], 2);
+    EQ(seen[1], 2);
+    EQ(seen[2], 1); /* looks like no marker: as in any text */
+    STREQ(
+        spell(t, &k),
+        "<|user|>\na<|end|>zz<|assistant|></s><s><256>\n<|assistant|>\nb<|user|><256>\n<|user|>\nc<256>\n<|assistant|>\n");
+    pi_tokens_free(&k);
+    /* the vocabulary's end of a text is <256>; it has no beginning */
+    check("vicuna", t, m, 3,
+          "USER: a<|end|>zz<|assistant|></s><s> ASSISTANT: b<|user|><256>USER: c ASSISTANT:");
+    pi_tokenizer_destroy(t);
+    free(v);
+}
+
 static void test_refused(void)
 {
     struct vocab *v = vocab_spm();
@@ -172,6 +210,8 @@ static void test_stop(void)
 {
     const char *const one[] = {"end"}, *const two[] = {"bcd", "c"}, *const self[] = {"aab"},
                       *const none[] = {NULL};
+    static char far[4096];
+    const char *const many[] = {memset(far, 'z', sizeof(far) - 1), "texts and more"};
     bool found = false;
 
     grow("all of it", none, 0, "all of it", false);
@@ -180,6 +220,11 @@ static void test_stop(void)
     grow("abcd", two, 2, "ab", true); /* the one that is there first */
     grow("aaab", self, 1, "a", true);
     grow("some e", one, 1, "some ", false); /* may still become one */
+    far[sizeof(far) - 1] = '\0';
+    EQ(pi_stop_look(&(struct pi_stop){many, 2}, "a text", 6, 0, &found),
+       2); /* longer than all of it */
+    OK(!found);
+    EQ(pi_stop_look(&(struct pi_stop){many, 2}, "a textz", 7, 6, &found), 6);
     EQ(pi_stop_look(&(struct pi_stop){one, 1}, "x end y end", 11, 0, &found), 2);
     OK(found);
 }
@@ -188,6 +233,7 @@ int main(void)
 {
     test_bpe();
     test_spm();
+    test_markers();
     test_refused();
     test_detect();
     test_stop();

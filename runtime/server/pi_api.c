@@ -130,8 +130,11 @@ static enum pi_code read_stops(struct reader *r)
     const json_t *v = get(r, "stop");
     const size_t n = v == NULL ? 0 : json_is_array(v) ? json_array_size(v) : 1;
 
-    if (n > PI_API_MAX_STOPS)
-        return refuse(r, "stop", "more strings than are looked for");
+    if (n > PI_API_MAX_STOPS) {
+        r->fault->param = "stop";
+        return pi_err_set(r->err, PI_E_USAGE, "stop: %zu strings, the limit is %u", n,
+                          PI_API_MAX_STOPS);
+    }
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
@@ -139,6 +142,11 @@ static enum pi_code read_stops(struct reader *r)
             strlen(json_string_value(s)) != json_string_length(s))
             return refuse(r, "stop",
                           "expected a string or an array of strings, none of them empty");
+        if (json_string_length(s) > PI_API_MAX_STOP) {
+            r->fault->param = "stop";
+            return pi_err_set(r->err, PI_E_USAGE, "stop: a string of %zu bytes, the limit is %u",
+                              json_string_length(s), PI_API_MAX_STOP);
+        }
         r->stops[r->spec.n_stops++] = json_string_value(s);
     }
     return PI_OK;
@@ -420,6 +428,22 @@ static enum pi_code check_room(struct reader *r)
     return PI_OK;
 }
 
+/* The answer is kept until its client has taken it. */
+static enum pi_code check_answer(struct reader *r)
+{
+    const uint64_t most = pi_call_most_bytes(&r->spec, r->api->n_ctx);
+
+    if (most <= PI_API_MAX_ANSWER)
+        return PI_OK;
+    r->fault->param = r->spec.n_top > 0
+                          ? (r->spec.kind == PI_CALL_CHAT ? "top_logprobs" : "logprobs")
+                          : "max_tokens";
+    return pi_err_set(
+        r->err, PI_E_RANGE,
+        "the answer may need %.0f MB of memory, the limit is %.0f MB: choices times max_tokens times log probabilities",
+        1e-6 * (double)most, 1e-6 * (double)PI_API_MAX_ANSWER);
+}
+
 enum pi_code pi_api_parse(const struct pi_api *api, enum pi_call_kind kind, const char *body,
                           size_t n, struct pi_call **out, struct pi_api_fault *fault,
                           struct pi_err *err)
@@ -451,6 +475,7 @@ enum pi_code pi_api_parse(const struct pi_api *api, enum pi_call_kind kind, cons
         PI_FAIL(err, PI_E_USAGE, "n: %zu choices in all, at most %u are made at once",
                 r.spec.n_prompts * r.spec.n, PI_API_MAX_CHOICES);
     r.spec.prompts = r.prompts;
+    PI_TRY(check_answer(&r));
     PI_TRY(pi_call_create(&r.spec, api->tok, out, err));
 out:
     for (size_t i = 0; r.prompts != NULL && i < r.spec.n_prompts; i++)

@@ -13,6 +13,8 @@
 
 #define PI_API_MAX_CHOICES 128u
 #define PI_API_MAX_STOPS   16u
+#define PI_API_MAX_STOP    1024u          /* bytes of a stop string */
+#define PI_API_MAX_ANSWER  (256ull << 20) /* bytes of memory that an answer may need at most */
 
 struct pi_api {
     const struct pi_tokenizer *tok;

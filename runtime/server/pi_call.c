@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_size.h"
 #include "runtime/server/pi_call_int.h"
 
 #include <stdlib.h>
@@ -64,6 +65,28 @@ void pi_call_free(struct pi_call *c)
     free(c->out);
     (void)pthread_mutex_destroy(&c->lock);
     free(c);
+}
+
+/* Of a token: what is kept of it, its text in JSON, and what JSON costs while it is made. */
+#define TOKEN_BYTES   (sizeof(struct pi_choice_token) + 128)
+#define LOGPROB_BYTES (sizeof(struct pi_top_token) + 512)
+
+uint64_t pi_call_most_bytes(const struct pi_call_spec *spec, uint32_t n_ctx)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < spec->n_prompts; i++) {
+        const uint64_t room = n_ctx > spec->prompts[i].n ? n_ctx - spec->prompts[i].n : 0,
+                       tokens = spec->n_predict < room ? spec->n_predict : room,
+                       each = TOKEN_BYTES +
+                              (spec->logprobs ? (1 + (uint64_t)spec->n_top) * LOGPROB_BYTES : 0);
+        uint64_t bytes = 0;
+
+        if (!pi_size_mul(tokens, each, &bytes) || !pi_size_mul(bytes, spec->n, &bytes) ||
+            !pi_size_add(sum, bytes, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
 }
 
 static enum pi_code copy_spec(struct pi_call *c, const struct pi_call_spec *s, struct pi_err *err)

@@ -40,6 +40,7 @@ struct pi_call {
     struct pi_choice *choices; /* (n_choices) */
     size_t n_choices, n_ended;
     bool submitted, dropped; /* by the HTTP side */
+    uint64_t most_bytes;     /* that the answer may need; set when it is handed in */
     uint32_t refs;
     unsigned status; /* HTTP; 200 until something fails */
     struct pi_err failure;

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#define SEND_SECONDS 5.0 /* for the last answers to be sent */
+#define SEND_SECONDS 5.0          /* for the last answers to be sent */
+#define MOST_BYTES   (1ull << 30) /* that answers which are not taken yet may need */
 
 struct pi_calls {
     struct pi_calls_options opt;
@@ -18,6 +19,7 @@ struct pi_calls {
     struct pi_choice *first, **last; /* that wait, oldest first */
     uint32_t n_waiting;
     uint32_t n_open;            /* calls that were handed in and not dropped yet */
+    uint64_t most_bytes;        /* that their answers may need */
     struct pi_choice **running; /* (n_slots) by slot; NULL: none */
     bool closed, dirty;         /* nothing more is taken in; something was dropped */
     double poked;               /* when clients were last asked whether they are there */
@@ -110,6 +112,12 @@ enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c, struct pi_er
     if (c->n_choices > q->opt.n_queue - q->n_waiting)
         PI_FAIL(err, PI_E_INFEASIBLE, "%u requests wait already: try again later",
                 (unsigned)q->n_waiting);
+    c->most_bytes = pi_call_most_bytes(&c->spec, q->opt.n_ctx);
+    if (c->most_bytes > MOST_BYTES - q->most_bytes)
+        PI_FAIL(
+            err, PI_E_INFEASIBLE,
+            "the answers that are being made may need %.0f MB of memory already: try again later",
+            1e-6 * (double)q->most_bytes);
     (void)pthread_mutex_lock(&c->lock);
     c->refs += (uint32_t)c->n_choices;
     (void)pthread_mutex_unlock(&c->lock);
@@ -120,6 +128,7 @@ enum pi_code pi_calls_submit(struct pi_calls *q, struct pi_call *c, struct pi_er
     }
     c->submitted = true;
     q->n_open++;
+    q->most_bytes += c->most_bytes;
     q->totals.calls++;
     q->totals.choices += c->n_choices;
     (void)pthread_cond_signal(&q->more);
@@ -135,6 +144,7 @@ void pi_call_drop(struct pi_calls *q, struct pi_call *c)
     c->dropped = true;
     c->wake = NULL;
     q->n_open -= c->submitted;
+    q->most_bytes -= c->submitted ? c->most_bytes : 0;
     q->dirty = true;
     (void)pthread_cond_signal(&q->more);
     unref(c);

@@ -41,6 +41,9 @@ struct pi_call_spec {
     const char *model; /* as the answer calls it */
 };
 
+/* Bytes of memory that the answer to a request may need, from above: tokens, their texts, probabilities, and the JSON that is made of them. UINT64_MAX: more than can be counted. */
+uint64_t pi_call_most_bytes(const struct pi_call_spec *spec, uint32_t n_ctx);
+
 /* Called, with the call's lock held, when bytes were added or the call ended: from any thread. */
 typedef void (*pi_call_wake)(void *ctx);
 

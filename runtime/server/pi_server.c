@@ -21,6 +21,7 @@
 #define IDLE_SECONDS   60 /* a connection without progress */
 #define GRACE_SECONDS  30.0
 #define QUEUE_PER_SLOT 64
+#define BODIES         16 /* largest requests that are kept at once, in bytes */
 
 struct server {
     const struct pi_run_options *o;
@@ -31,6 +32,7 @@ struct server {
     double began;
     long long created;
     atomic_ullong answers[6]; /* by hundreds of the status */
+    uint64_t body_bytes;      /* of requests that are not parsed yet; the HTTP thread's alone */
 };
 
 /* One request on a connection. */
@@ -39,7 +41,7 @@ struct request {
     struct MHD_Connection *connection;
     char *body; /* (n) */
     size_t n, cap;
-    bool too_large, refused;
+    bool too_large, too_many, refused;
     struct pi_call *call; /* or NULL */
 };
 
@@ -201,6 +203,7 @@ static enum MHD_Result stream(struct request *r)
 
 static void drop_body(struct request *r)
 {
+    r->s->body_bytes -= r->n;
     free(r->body);
     r->body = NULL;
     r->n = r->cap = 0;
@@ -244,6 +247,8 @@ static enum MHD_Result post(struct request *r, const char *path)
     }
     if (r->too_large)
         return refuse(r, 413, "the request is larger than this server takes", NULL, NULL);
+    if (r->too_many)
+        return refuse(r, 503, "too many large requests at once: try again later", NULL, NULL);
     return submit(r, strcmp(path, "/v1/completions") == 0 ? PI_CALL_TEXT : PI_CALL_CHAT);
 }
 
@@ -314,14 +319,17 @@ static enum MHD_Result answer(struct request *r, const char *method, const char 
 
 static void keep_body(struct request *r, const char *data, size_t n)
 {
-    if (r->too_large || n > r->s->o->max_request - r->n ||
+    r->too_large |= n > r->s->o->max_request - r->n;
+    r->too_many |= n > BODIES * r->s->o->max_request - r->s->body_bytes;
+    if (r->too_large || r->too_many ||
         pi_grow_array(&r->body, &r->cap, r->n + n, 1, NULL) != PI_OK) {
-        r->too_large = true;
+        r->too_many |= !r->too_large;
         drop_body(r);
         return;
     }
     memcpy(r->body + r->n, data, n);
     r->n += n;
+    r->s->body_bytes += n;
 }
 
 static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, const char *path,

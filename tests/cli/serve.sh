@@ -108,6 +108,9 @@ refused 400 '"param":"max_tokens"' /v1/completions '{"prompt":"x","max_tokens":1
 refused 400 '"param":"seed"' /v1/completions '{"prompt":"x","seed":-1}'
 refused 400 '"param":"n"' /v1/completions '{"prompt":"x","n":1000000}'
 refused 400 '"param":"stop"' /v1/completions '{"prompt":"x","stop":[""]}'
+refused 400 'the limit is 1024.*"param":"stop"' /v1/completions "{\"prompt\":\"x\",\"stop\":[\"$(head -c 2000 /dev/zero | tr '\0' a)\"]}"
+refused 400 'the limit is 16.*"param":"stop"' /v1/completions '{"prompt":"x","stop":["a","b","c","d","e","f","g","h","i","j","k","l","m","n","o","p","q"]}'
+refused 400 'may need [0-9]+ MB of memory, the limit is 268 MB.*"param":"logprobs"' /v1/completions '{"prompt":"x","n":128,"max_tokens":240,"logprobs":20}'
 refused 400 '"param":"logit_bias"' /v1/completions '{"prompt":"x","logit_bias":{"5":1}}'
 refused 400 '"param":"presence_penalty"' /v1/completions '{"prompt":"x","presence_penalty":0.5}'
 refused 400 'context_length_exceeded' /v1/completions '{"prompt":"x","max_tokens":100000}'
@@ -129,6 +132,31 @@ check $? 'no such path'
 call GET /v1/completions ''
 [ "$got" = 405 ]
 check $? 'no such method'
+
+# Answers larger than what the kernel keeps for a socket: a client that never reads holds no slot once they are made, one that goes away none at all.
+big='{"prompt":"x","max_tokens":240,"ignore_eos":true,"stream":true,"n":8,"logprobs":20}'
+http_call --slow "$port" POST /v1/completions "$big" 60 &
+reads_nothing=$!
+call POST /v1/completions "$body}"
+grep -qF "\"text\":$text" "$tmp/out"
+check $? 'beside a client that reads nothing'
+for i in $(seq 600); do
+    call GET /metrics ''
+    said '^pi_sequences_active 0$' && said '^pi_sequences_waiting 0$' && break
+    sleep 0.1
+done
+said '^pi_sequences_active 0$' && kill -0 $reads_nothing
+check $? 'its slots are free while it is still there'
+kill $reads_nothing
+made=$(sed -n 's/^pi_generated_tokens_total //p' "$tmp/out")
+http_call --slow "$port" POST /v1/completions '{"prompt":"x","max_tokens":240,"ignore_eos":true,"n":100}' 0
+for i in $(seq 600); do
+    call GET /metrics ''
+    said '^pi_sequences_active 0$' && said '^pi_sequences_waiting 0$' && break
+    sleep 0.1
+done
+less "$(sed -n 's/^pi_generated_tokens_total //p' "$tmp/out")" $((made + 12000))
+check $? 'what a client that went away wanted is not made to its end'
 
 # Clients that read nothing, and ones that go away, hold nobody up: more of them than there are slots.
 clients=
@@ -180,6 +208,7 @@ stop 'a busy server'
 wait $late
 [ "$(sed -n 1p "$tmp/late")" = 200 ] && grep -q '"completion_tokens":240' "$tmp/late"
 check $? 'what was being decoded came to its end'
+fails 2 'max-request' 'a limit beyond the limit' timeout -s KILL 60 pi-run -q -m "$m" --serve --port 0 --max-request 1G -t 1
 fails 2 'go with --serve' 'a port without a server' pi-run -q -m "$m" --port 1 -p x
 fails 2 'expected an address' 'a name for an address' pi-run -q -m "$m" --serve --host localhost -t 1
 fails 2 'expected chatml' 'an unknown format' pi-run -q -m "$m" --serve --chat-template x -t 1
