@@ -105,7 +105,7 @@ void pi_map_drop(const struct pi_map *map, const void *p, size_t n)
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)map->data;
     uintptr_t begin = (uintptr_t)p, end = begin + n;
 
-    if (map->borrowed || map->data == NULL || begin < base || end > base + map->size || end < begin)
+    if (map->borrowed || map->copied || map->data == NULL || begin < base || end > base + map->size || end < begin)
         return;
     begin = begin / page * page; /* shared pages at either end: they come back */
     end = (end + page - 1) / page * page;

@@ -19,6 +19,7 @@ struct pi_map {
     size_t size;         /* bytes */
     char *path;          /* owned copy, for messages */
     bool borrowed;       /* data is the caller's memory: close does not unmap it */
+    bool copied;         /* data is a copy in memory, at the place where the file was mapped */
 };
 
 /* Maps a regular file read-only. PI_E_IO names path and cause (missing, a directory, unreadable). */
@@ -30,7 +31,7 @@ enum pi_code pi_map_memory(const void *data, size_t size, const char *name, stru
                            struct pi_err *err) PI_MUST_CHECK;
 
 /* The file's pages under n bytes from p on are not needed in memory for now: they no longer count as this process's, and what reads them again gets them from
- * the file. For who passes over more than memory should hold. Nothing happens for what does not lie in the map, and for memory of the caller's. */
+ * the file. For who passes over more than memory should hold. Nothing happens for what does not lie in the map, for memory of the caller's and for copies. */
 void pi_map_drop(const struct pi_map *map, const void *p, size_t n);
 
 /* Accepts a zeroed map. Everything that points into it dies with it. */

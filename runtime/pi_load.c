@@ -232,13 +232,17 @@ static void lock_file(const struct pi_run_log *log, const struct pi_gguf *g)
 
 /* Weights that the CPU reads come into memory now, not in the first steps. */
 static enum pi_code make_resident(const struct pi_run_options *o, const struct pi_run_log *log,
-                                  struct pi_loaded *l, const struct pi_predictor *pred,
+                                  struct pi_loaded *l, struct pi_predictor *pred,
                                   struct pi_err *err)
 {
     const bool progress = pi_progress_wanted(log->common.quiet);
     enum pi_code rc = PI_OK;
 
-    if (l->gpu < 0) {
+    if (o->no_mmap) {
+        PI_TRY(pi_resident_copy(&l->model.file, l->pool, progress, err));
+        if (pred != NULL)
+            PI_TRY(pi_resident_copy(&pred->file, l->pool, progress, err));
+    } else if (l->gpu < 0) {
         PI_TRY(pi_resident_touch(&l->model.file, l->pool, progress, err));
         if (pred != NULL)
             PI_TRY(pi_resident_touch(&pred->file, l->pool, progress, err));
@@ -288,7 +292,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         .f32_gemm = o->kv == 1,
         .force_predicted = o->verify && l->mode == PI_MODE_PREDICTED,
     };
-    const struct pi_predictor *pred = l->mode == PI_MODE_PREDICTED ? &l->pred : NULL;
+    struct pi_predictor *pred = l->mode == PI_MODE_PREDICTED ? &l->pred : NULL;
 
     PI_TRY(pi_load_fit(o, log, l, pred, eo.kv_type, err));
     if (l->gpu >= 0) {

@@ -13,6 +13,12 @@
 enum pi_code pi_resident_touch(const struct pi_gguf *g, struct pi_pool *pool, bool progress,
                                struct pi_err *err) PI_MUST_CHECK;
 
+/* Replaces the maps by copies of the files in anonymous memory, in huge pages where the kernel gives them, at the same addresses; the file is not needed any more. Each thread's
+ * rows lie on its memory node. To be called before anything else has a share in the maps' memory (locks, devices). PI_E_NOMEM where the files take more than
+ * this process may use, PI_E_INTERRUPTED; each map is what it was, or its copy, then. */
+enum pi_code pi_resident_copy(struct pi_gguf *g, struct pi_pool *pool, bool progress,
+                              struct pi_err *err) PI_MUST_CHECK;
+
 /* Locks a file's map in memory. 0, or the errno of why not. */
 int pi_resident_lock(const struct pi_gguf *g);
 

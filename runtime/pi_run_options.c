@@ -143,6 +143,11 @@ static void how_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_FLAG,
          .dest = &o->no_pin,
          .help = "do not give each thread a core of its own"},
+        {.name = "no-mmap",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->no_mmap,
+         .help =
+             "copy the weights to memory of its own, in huge pages, instead of mapping\nthe file"},
         {.name = "mlock",
          .kind = PI_OPT_FLAG,
          .dest = &o->mlock,

@@ -33,7 +33,7 @@ struct pi_run_options {
     int kv, act; /* indices into "f16|f32" and "f32|q8" */
     uint32_t n_ctx, n_threads;
     int numa; /* enum pi_numa */
-    bool no_pin, mlock;
+    bool no_pin, mlock, no_mmap;
     bool mode_given, vram_given, ctx_given, act_given;
     /* prompt: one of text, file, tokens; else standard input */
     const char *text, *file, *tokens;

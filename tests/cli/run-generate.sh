@@ -53,6 +53,10 @@ run n1 pi-run -m "$m" -p "$once" -n 40 -s 7 --no-pin --numa off --no-check
 run n2 pi-run -m "$m" -p "$once" -n 40 -s 7 --numa isolate --mlock
 cmp -s "$tmp/a" "$tmp/n1" && cmp -s "$tmp/a" "$tmp/n2"
 check $? 'the same bytes wherever threads run and weights lie'
+run n4 pi-run -m "$m" -p "$once" -n 40 -s 7 --no-mmap
+run n5 pi-run -m "$m" -p "$once" -n 40 -s 7 --no-mmap --mlock -t 1
+cmp -s "$tmp/a" "$tmp/n4" && cmp -s "$tmp/a" "$tmp/n5"
+check $? 'the same bytes from a copy of the weights'
 (
     ulimit -l 4
     exec setpriv --bounding-set=-ipc_lock pi-run -m "$m" -p "$once" -n 40 -s 7 --mlock >"$tmp/n3" 2>"$tmp/err" </dev/null
