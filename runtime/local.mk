@@ -14,7 +14,8 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_scalar_q8.c \
 	runtime/cpu/pi_cpu_avx2.c runtime/cpu/pi_cpu_q8_avx2.c runtime/cpu/pi_cpu_q8_avxvnni.c \
 	runtime/cpu/pi_cpu_avx512.c runtime/cpu/pi_cpu_q8_avx512.c runtime/cpu/pi_cpu_q8_avx512vnni.c \
-	runtime/cpu/pi_cpu_neon.c \
+	runtime/cpu/pi_cpu_neon.c runtime/cpu/pi_cpu_q8_neon.c runtime/cpu/pi_cpu_q8_neondot.c \
+	runtime/cpu/pi_cpu_simd_neon.h runtime/cpu/pi_cpu_q8_neon.h \
 	runtime/cpu/pi_gemm.c runtime/cpu/pi_gemm.h runtime/cpu/pi_gemm_simd.h runtime/cpu/pi_gemm_simd_q8.h \
 	runtime/pi_blas.c runtime/pi_blas_axpys.c runtime/pi_blas_products.c runtime/pi_blas.h runtime/pi_blas_int.h \
 	runtime/pi_batcher.c runtime/pi_batcher.h \
@@ -44,7 +45,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/server/pi_call.c runtime/server/pi_call_int.h \
 	runtime/server/pi_calls.c runtime/server/pi_calls.h \
 	runtime/pi_verify.c runtime/pi_verify.h
-libpi_runtime_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+libpi_runtime_a_CFLAGS = $(AM_CFLAGS)
 
 # The GPU's files: CUDA, and the C that only makes sense beside it. Built into libpi_runtime.a where there is nvcc,
 # and for the emulator's tests by the C++ compiler (tests/emu.mk). Add a file here, nothing else.

@@ -28,6 +28,7 @@ include $(srcdir)/tests/common.mk
 include $(srcdir)/tests/tokenizer.mk
 include $(srcdir)/tests/cpu.mk
 include $(srcdir)/tests/cpu_emu.mk
+include $(srcdir)/tests/neon.mk
 include $(srcdir)/tests/cold.mk
 include $(srcdir)/tests/engine.mk
 include $(srcdir)/tests/profiler.mk

@@ -239,8 +239,12 @@ static double block_max(const float *w)
 {
     double max = 0.0;
 
-    for (int i = 0; i < 32; i++)
-        max = fmax(max, fabs((double)w[i]));
+    for (int i = 0; i < 32; i++) {
+        double a = fabs((double)w[i]);
+
+        if (a > max) /* fmax() lets GCC 12.2 for aarch64 fail */
+            max = a;
+    }
     return max;
 }
 

@@ -1,4 +1,5 @@
-/* AVX-512 kernels (F, BW, VL, DQ: every such processor since 2017): the vector operations; pi_cpu_simd.h makes kernels of them. */
+/* AVX-512 kernels (F, BW, VL, DQ: every such processor since 2017): the vector operations; pi_cpu_simd.h makes kernels of them.
+ * No vdpbf16ps for BF16 rows (AVX512_BF16): it takes subnormals for 0, rounds on its way into a sum, and wants x in BF16, which would lose 16 of its bits. */
 #include "config.h"
 
 #include "runtime/cpu/pi_cpu_int.h"

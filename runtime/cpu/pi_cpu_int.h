@@ -142,6 +142,11 @@ float pi_q8_scale(uint32_t max_bits);
 #define PI_CPU_VNNI 1
 #endif
 
+/* Bytes in the order of GGUF's. */
+#if defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define PI_CPU_NEON 1
+#endif
+
 /* Kernels for quantised activations in a type's entry of a table, by the prefix of their names. */
 #define PI_Q8_ENTRIES(prefix, T)                                                  \
     .dot_rows_q8 = prefix##dot_rows_q8_##T, .dot_ids_q8 = prefix##dot_ids_q8_##T, \
