@@ -27,7 +27,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_engine_graph.c runtime/pi_engine_plan.c runtime/pi_engine_int.h \
 	runtime/pi_exec_cpu.c runtime/pi_exec_cpu.h \
 	runtime/pi_kv.c runtime/pi_kv.h \
-	runtime/pi_ops.c runtime/pi_ops_ffn.c runtime/pi_ops_prompt.c runtime/pi_resident.c runtime/pi_resident_copy.c runtime/pi_resident.h runtime/pi_ops_q8.c runtime/pi_ops.h \
+	runtime/pi_ops.c runtime/pi_ops_ffn.c runtime/pi_ops_prompt.c runtime/pi_ops_prompt_attn.c runtime/pi_resident.c runtime/pi_resident_copy.c runtime/pi_resident.h runtime/pi_ops_q8.c runtime/pi_ops.h \
 	runtime/pi_eval.c runtime/pi_eval.h \
 	runtime/pi_floor.c runtime/pi_floor.h \
 	runtime/pi_gpu.h \

@@ -157,7 +157,8 @@ static enum pi_code plan_units(struct pi_engine *e, struct plan *p, struct pi_er
         if (s->act == PI_ACT_TYPE_Q8)
             PI_TRY(
                 plan_add(p, &lane->q8, s->n_dec, widest_q8(&s->m->shape), sizeof(*lane->q8), err));
-        PI_TRY(plan_add(p, &lane->scores, 1, s->kv.n_ctx, sizeof(*lane->scores), err));
+        PI_TRY(
+            plan_add(p, &lane->scores, PI_ATTEND_TOKENS, s->kv.n_ctx, sizeof(*lane->scores), err));
         PI_TRY(plan_add(p, &lane->head, s->n_dec, s->m->shape.head_dim, sizeof(*lane->head), err));
     }
 out:

@@ -61,7 +61,7 @@ struct pi_lane {
     float *embd;   /* (decode tokens, n_embd_tok) behind embd_out, where there is one */
     struct pi_q8 *
         q8; /* (decode tokens, widest input) what products read now, quantised; NULL with F32 activations */
-    float *scores; /* (n_ctx) */
+    float *scores; /* (n_ctx, PI_ATTEND_TOKENS) */
     float *head;   /* (decode tokens, head_dim) */
 };
 
@@ -164,6 +164,11 @@ void pi_ops_kv_store(const struct pi_state *s, uint8_t *rows, uint32_t layer, ui
 /* One head of one token: q (head_dim, scaled) against the cache -> out (head_dim). scores: (n_ctx). */
 void pi_ops_attend(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_t head,
                    const float *q, float *scores, float *out);
+/* Most tokens that go over the cache together. */
+#define PI_ATTEND_TOKENS 8
+/* The same for tokens t..t + n_tok, of s->q to s->attn; as fast as can be where their positions follow each other. scores: (n_ctx, PI_ATTEND_TOKENS). */
+void pi_ops_attend_tokens(const struct pi_state *s, uint32_t layer, uint32_t t, uint32_t n_tok,
+                          uint32_t head, float *scores);
 
 /* Vectors of n elements, one for each token: as they are, and quantised (n / 32 blocks each) where the matrix may want them so; q8 NULL: it does not. */
 struct pi_vecs {

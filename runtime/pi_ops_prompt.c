@@ -178,18 +178,19 @@ out:
     return rc;
 }
 
-/* Pairs of (token, head) dealt out in turn: later tokens see more positions, so spans would be uneven. */
+/* Pairs of (some tokens, head) dealt out in turn: later tokens see more positions, so spans would be uneven. */
 static void attend_thread(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     const struct job *j = ctx;
     struct pi_state *s = j->s;
-    const struct pi_shape *sh = &s->m->shape;
+    const uint32_t n_head = s->m->shape.n_head;
+    const uint64_t blocks = (j->n_tok + PI_ATTEND_TOKENS - 1) / PI_ATTEND_TOKENS;
 
-    for (uint64_t i = thread; i < (uint64_t)j->n_tok * sh->n_head; i += n_threads) {
-        size_t at = (size_t)i * sh->head_dim;
+    for (uint64_t i = thread; i < blocks * n_head; i += n_threads) {
+        uint32_t t = (uint32_t)(i / n_head) * PI_ATTEND_TOKENS, n = j->n_tok - t;
 
-        pi_ops_attend(s, j->layer, (uint32_t)(i / sh->n_head), (uint32_t)(i % sh->n_head),
-                      s->q + at, s->lanes[thread].scores, s->attn + at);
+        pi_ops_attend_tokens(s, j->layer, t, n < PI_ATTEND_TOKENS ? n : PI_ATTEND_TOKENS,
+                             (uint32_t)(i % n_head), s->lanes[thread].scores);
     }
 }
 
