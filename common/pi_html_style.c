@@ -49,7 +49,7 @@ const char *const pi_html_style[] = {
     ".verdict p{max-width:62rem}\n"
     ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(10rem,1fr));gap:.7rem;"
     "list-style:none;margin:0 0 .5rem;padding:0}\n"
-    ".tiles li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem .8rem}\n"
+    ".tiles li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem .8rem;max-width:24rem}\n"
     ".tiles b{display:block;font-size:1.45rem;line-height:1.25;font-variant-numeric:tabular-nums}\n"
     ".tiles span{color:var(--muted);display:block;font-size:.85rem;line-height:1.35}\n",
 
@@ -65,7 +65,7 @@ const char *const pi_html_style[] = {
     "caption{text-align:left;color:var(--muted);padding:.5rem .6rem .3rem}\n"
     "th,td{padding:.22rem .5rem;text-align:right;white-space:nowrap;border-top:1px solid var(--grid)}\n"
     "th{font-weight:600}thead th:first-child{text-align:left}\n"
-    ".rules thead th:nth-child(n+3){text-align:left}\n"
+    ".rules thead th:nth-child(n+3),.modes thead th:last-child{text-align:left}\n"
     "thead th{position:sticky;top:0;background:var(--card);border-top:0;vertical-align:bottom;"
     "white-space:normal;line-height:1.25}\n"
     "tbody th,td.word,th.word{text-align:left;white-space:normal}\n"

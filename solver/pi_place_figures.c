@@ -39,20 +39,19 @@ static void shade_beyond(const struct pi_plot *plot, const struct pi_study *s, b
                       "more than this GPU has");
 }
 
+/* The label stands at the line's top, or below a high point: on the left, where the curve is lower, if there is room. */
 static void mark_chosen(const struct pi_plot *plot, const struct pi_plan_point *q, double y,
                         const char *text)
 {
-    const double x = (double)q->budget, right = (x - plot->x0) / (plot->x1 - plot->x0);
-    const bool high = (y - plot->y0) / (plot->y1 - plot->y0) > 0.8;
+    const double x = (double)q->budget, at = pi_plot_x(plot, x);
+    const bool left = at - plot->left > 160.0;
+    const bool high = pi_plot_y(plot, y) < plot->top + 40.0;
 
-    pi_html_markup(plot->h, "<path class=\"even dash\" d=\"M%.1f %.1fV%.1f\"/>\n",
-                   pi_plot_x(plot, x), plot->top, plot->top + plot->height);
+    pi_html_markup(plot->h, "<path class=\"even dash\" d=\"M%.1f %.1fV%.1f\"/>\n", at, plot->top,
+                   plot->top + plot->height);
     pi_plot_dot(plot, "fcpu", 5.5, x, y);
-    pi_plot_label(plot, "halo head", right > 0.55 ? "end" : "start", x, y, right > 0.55 ? -11 : 11,
-                  high           ? 22
-                  : right > 0.55 ? -10
-                                 : 20,
-                  text);
+    pi_svg_label(plot->h, "halo head", left ? "end" : "start", at + (left ? -9.0 : 9.0),
+                 plot->top + (high ? plot->height - 26.0 : 15.0), text);
 }
 
 static void draw_shares(struct pi_page *page, const struct pi_study *s, double top)
@@ -391,7 +390,7 @@ void pi_figures_time(struct pi_page *page, const struct pi_plan *plan)
             : "",
         plan->sampled ? "Times are replayed over sampled tokens that the plan did not see."
                       : "Times are for mean rates: the profile has no samples.");
-    pi_html_markup(h, "</figcaption>\n</figure>\n<div class=\"alone\">\n");
+    pi_html_markup(h, "</figcaption>\n</figure>\n<div class=\"alone modes\">\n");
     time_table(page, plan);
     pi_html_markup(h, "</div>\n</section>\n");
 }
@@ -491,7 +490,7 @@ void pi_figures_memory(struct pi_page *page, const struct pi_plan *plan)
                  {"rounding", "off", g->rounding}};
     const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
     struct pi_html *h = &page->html;
-    struct pi_plot plot = {h, 0, 8, 546, 42, 0, fmax((double)plan->limit, 1.0), 0, 1};
+    struct pi_plot plot = {h, 24, 8, 506, 42, 0, fmax((double)plan->limit, 1.0), 0, 1};
     double at = 0.0, key = 0.0, row = 100;
     char t[PI_FIGURE];
 
