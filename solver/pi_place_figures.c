@@ -10,6 +10,12 @@
 
 /* ---- budgets ---- */
 
+/* Activations were counted; else all neurons are taken as equal, and shares are of neurons. */
+static bool counted(const struct pi_page *page)
+{
+    return page->sparse && page->profile != NULL;
+}
+
 /* The points that can be: budgets, and one of their figures. */
 static size_t feasible(const struct pi_study *s, bool rates, double *x, double *y)
 {
@@ -62,7 +68,9 @@ static void draw_shares(struct pi_page *page, const struct pi_study *s, double t
     char text[96], a[PI_FIGURE], b[PI_FIGURE];
 
     plot.x1 = (double)s->points[s->n_points - 1].budget * 1.02;
-    pi_plot_axis_y(&plot, PI_TICK_SHARE, 5, "Activations that are of neurons on the GPU");
+    pi_plot_axis_y(&plot, PI_TICK_SHARE, 5,
+                   counted(page) ? "Activations that are of neurons on the GPU"
+                                 : "Neurons that are on the GPU");
     shade_beyond(&plot, s, true);
     pi_plot_axis_x(&plot, PI_TICK_BYTES, 7, NULL);
     pi_plot_line(&plot, "lgpu bold", x, y, feasible(s, false, x, y));
@@ -97,8 +105,9 @@ static void draw_speeds(struct pi_page *page, const struct pi_study *s, double t
 
 static void budget_table(struct pi_page *page, const struct pi_study *s)
 {
-    static const char *const heads[] = {"Budget", "VRAM used", "Activations on the GPU",
-                                        "Tokens/s"};
+    const char *const heads[] = {"Budget", "VRAM used",
+                                 counted(page) ? "Activations on the GPU" : "Neurons on the GPU",
+                                 "Tokens/s"};
     struct pi_html *h = &page->html;
     char t[PI_FIGURE];
 
@@ -388,8 +397,10 @@ void pi_figures_time(struct pi_page *page, const struct pi_plan *plan)
         h, "%s%s",
         two ? "The line over a layer is when it ends: the mean of the later side over tokens, which is no less than the later of both means. "
             : "",
-        plan->sampled ? "Times are replayed over sampled tokens that the plan did not see."
-                      : "Times are for mean rates: the profile has no samples.");
+        !counted(page) || plan->place.layers[0].mode_cpu == PI_MODE_DENSE
+            ? "Times are for every neuron being computed."
+        : plan->sampled ? "Times are replayed over sampled tokens that the plan did not see."
+                        : "Times are for mean rates: the profile has no samples.");
     pi_html_markup(h, "</figcaption>\n</figure>\n<div class=\"alone modes\">\n");
     time_table(page, plan);
     pi_html_markup(h, "</div>\n</section>\n");

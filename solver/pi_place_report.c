@@ -112,8 +112,7 @@ static void say_sparse(struct work *w)
             h, "%s",
             p->profile == NULL
                 ? "The activation has zeros, so it may be; <code>pi-profile</code> counts."
-                : "This plan does not use it: see the last bar but none under “What would change it”, "
-                  "and place without <code>--mode dense</code>.");
+                : "This plan does not use it: place without <code>--mode dense</code> to see what it would bring.");
     else
         pi_html_textf(
             h,
@@ -145,11 +144,12 @@ static void say_split(struct work *w)
             pi_figure_bytes((double)y->vram_bytes, a), pi_figure_bytes((double)y->limit, b),
             pi_figure_rate(y->placed, c), pi_figure_rate(y->cpu, d));
     } else {
-        pi_html_textf(
-            h,
-            "%s of the neurons are on the GPU, and they make %s of the activations. Expected are %s tokens/s, ",
-            pi_figure_share(hot_share(&y->place), a), pi_figure_share(y->activations_on_gpu, b),
-            pi_figure_rate(y->placed, c));
+        pi_html_textf(h, "%s of the neurons are on the GPU",
+                      pi_figure_share(hot_share(&y->place), a));
+        if (w->page.sparse && w->page.profile != NULL)
+            pi_html_textf(h, ", and they make %s of the activations",
+                          pi_figure_share(y->activations_on_gpu, b));
+        pi_html_textf(h, ". Expected are %s tokens/s, ", pi_figure_rate(y->placed, c));
         pi_html_textf(h, "%.2f times what the CPU alone would make (%s).", w->placed,
                       pi_figure_rate(y->cpu, d));
         if (y->gpu > 0.0)
@@ -247,9 +247,8 @@ static void tiles(struct work *w)
         pi_page_tile(p, y->gpu, pi_figure_rate(y->gpu, s), "tokens/s with all on the GPU");
     if (y->place.n_units >= 2) {
         pi_page_tile(p, y->activations_on_gpu, pi_figure_share(y->activations_on_gpu, s),
-                     p->profile != NULL && w->in->mode != PI_MODE_DENSE
-                         ? "of activations are of neurons on the GPU"
-                         : "of neurons are on the GPU");
+                     p->profile != NULL && p->sparse ? "of activations are of neurons on the GPU"
+                                                     : "of neurons are on the GPU");
         (void)snprintf(what, sizeof(what), "of %s of VRAM used",
                        pi_figure_bytes((double)y->limit, t));
         pi_page_tile(p, (double)y->vram_bytes, pi_figure_bytes((double)y->vram_bytes, s), what);

@@ -187,6 +187,9 @@ static enum pi_code study_changes(const struct pi_plan_input *in, const struct p
         at.mode = PI_MODE_EXACT;
         PI_TRY(try_change(&at, "without predictors", "--mode exact", s, err));
     }
+    s->dense = plan->placed;
+    if (!pi_activation_has_zeros(in->shape->act) || in->mode == PI_MODE_DENSE)
+        return PI_OK;
     at.mode = PI_MODE_DENSE;
     PI_TRY(
         try_change(&at, "without sparsity", "--mode dense: every neuron for every token", s, err));
