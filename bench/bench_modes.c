@@ -1,9 +1,9 @@
 /*
  * bench_modes - decode steps of one model in every mode, one after the other in the same run, part by part, beside a sequential read of the file.
  *
- *   bench_modes MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]      (usable cores, 40, 1)
+ *   bench_modes [--act f32|q8] MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]      (usable cores, 40, 1)
  *
- * CPU alone, a random token of each sequence a step, at position 0. A predictor beside the model is used. Milliseconds: the best tenth of the steps and the median. x: time of the
+ * CPU alone, a random token of each sequence a step, at position 0. A predictor beside the model is used. --act: activations of quantised matrices; default f32. Milliseconds: the best tenth of the steps and the median. x: time of the
  * feed-forward block (predictor included) against the dense one's, over bytes read against the bytes that dense reads: 1 where sparse access is as fast as
  * sequential access. of read: the block's bytes per second against those of the sequential read.
  */
@@ -176,7 +176,8 @@ static void report(struct rig *r, double share, const char *name)
     }
 }
 
-static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin)
+static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin,
+                     enum pi_act_type act)
 {
     const struct pi_model_options mo = {0};
     struct pi_err e = {0};
@@ -192,6 +193,7 @@ static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin
     check(pi_pool_bind(r->pool, PI_NUMA_DISTRIBUTE, pin, &e), &e);
     for (int m = 0; m < MODES - !r->has_pred; m++) {
         struct pi_engine_options eo = {.mode = (enum pi_mode)m,
+                                       .act = act,
                                        .n_ctx = 16,
                                        .n_seq = r->seqs,
                                        .kv_type = PI_TYPE_F16,
@@ -206,18 +208,25 @@ static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin
 int main(int argc, char **argv)
 {
     static struct rig r;
+    enum pi_act_type act = PI_ACT_TYPE_F32;
     uint32_t seed = 1;
 
+    if (argc > 2 && strcmp(argv[1], "--act") == 0) {
+        act = strcmp(argv[2], "q8") == 0 ? PI_ACT_TYPE_Q8 : PI_ACT_TYPE_F32;
+        argv += 2;
+        argc -= 2;
+    }
     if (argc < 2) {
-        (void)fprintf(stderr,
-                      "usage: bench_modes MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]\n");
+        (void)fprintf(
+            stderr,
+            "usage: bench_modes [--act f32|q8] MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]\n");
         return 2;
     }
     r.steps = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 40;
     r.steps = r.steps < 1 || r.steps > MAX_STEPS ? MAX_STEPS : r.steps;
     r.seqs = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 1;
     r.seqs = r.seqs < 1 || r.seqs > MAX_SEQS ? MAX_SEQS : r.seqs;
-    open_all(&r, argv[1], argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0, argc < 6);
+    open_all(&r, argv[1], argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0, argc < 6, act);
     r.logits = need((size_t)r.seqs * r.model.shape.n_vocab, sizeof(float));
     r.read = need(r.steps, sizeof(double));
     for (int m = 0; m < MODES; m++)
@@ -238,8 +247,9 @@ int main(int argc, char **argv)
         pi_pool_run(r.pool, read_file, &r);
         r.read[i] = pi_now() - r.read[i];
     }
-    printf("%u threads%s, %s\n", pi_pool_size(r.pool),
-           pi_pool_place(r.pool).own_cores ? " with a core each" : "", argv[1]);
+    printf("%u threads%s, activations %s, %s\n", pi_pool_size(r.pool),
+           pi_pool_place(r.pool).own_cores ? " with a core each" : "", pi_act_type_name(act),
+           argv[1]);
     report(&r, 0.1, "best 10%");
     report(&r, 0.5, "median");
     for (int m = 0; m < MODES; m++) {
