@@ -353,6 +353,13 @@ static enum pi_code open_folder(struct pi_out *o, struct pi_err *err)
     return o->dir_fd >= 0 ? PI_OK : io_error(o, "write", errno, err);
 }
 
+bool pi_is_lfs_pointer(const void *data, size_t n)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+
+    return n >= sizeof(begin) - 1 && n <= 1024 && memcmp(data, begin, sizeof(begin) - 1) == 0;
+}
+
 bool pi_file_same(const char *a, const char *b)
 {
     struct stat sa, sb;
@@ -376,9 +383,9 @@ enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *e
 
     PI_ALLOC(o, 1, err);
     o->fd = o->dir_fd = -1;
-    o->path = pi_strndup(path, strlen(path), err);
+    PI_TRY(pi_out_target(path, &o->path, err));
     o->buf = pi_calloc_array(OUT_BUFFER, 1, err);
-    if (o->path == NULL || o->buf == NULL) {
+    if (o->buf == NULL) {
         rc = PI_E_NOMEM;
         goto out;
     }

@@ -43,11 +43,19 @@ void pi_map_close(struct pi_map *map);
 enum pi_code pi_file_read_all(const char *path, bool gunzip, size_t max_bytes, char **text_out,
                               size_t *n_out, struct pi_err *err) PI_MUST_CHECK;
 
+/* What a clone without Git LFS has in a large file's place, and what is said of it behind the path. */
+bool pi_is_lfs_pointer(const void *data, size_t n);
+#define PI_LFS_POINTER "is a Git LFS pointer, no data: fetch the real file (git lfs pull)"
+
 /* Two paths of one file that is there: links and other spellings count. NULL is no file. */
 bool pi_file_same(const char *a, const char *b);
 
 /* PI_E_USAGE where writing out would replace the input in; either may be NULL. */
 enum pi_code pi_out_check_input(const char *out, const char *in, struct pi_err *err) PI_MUST_CHECK;
+
+/* Where a symbolic link at path leads, or path itself: outputs are written through links, as cp does. The caller's to free(). PI_E_IO for a link to
+ * nothing or a circle, PI_E_NOMEM. */
+enum pi_code pi_out_target(const char *path, char **target_out, struct pi_err *err) PI_MUST_CHECK;
 
 struct pi_out; /* an output file under construction; owned by who opened it */
 

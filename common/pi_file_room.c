@@ -9,7 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+
+enum pi_code pi_out_target(const char *path, char **target_out, struct pi_err *err)
+{
+    struct stat st;
+    char *real;
+
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode)) {
+        *target_out = pi_strndup(path, strlen(path), err);
+        return *target_out != NULL ? PI_OK : PI_E_NOMEM;
+    }
+    real = realpath(path, NULL);
+    if (real == NULL)
+        return pi_err_set(err, PI_E_IO, "cannot write %s: a symbolic link that leads nowhere: %s",
+                          path, strerror(errno));
+    *target_out = pi_strndup(real, strlen(real), err);
+    free(real);
+    return *target_out != NULL ? PI_OK : PI_E_NOMEM;
+}
 
 /* The folder of a path: "." where it has none. */
 static char *folder_of(const char *path, struct pi_err *err)
@@ -26,8 +45,13 @@ enum pi_code pi_out_room(const char *path, uint64_t *bytes_out, struct pi_err *e
     uint64_t room = UINT64_MAX;
     struct statvfs fs;
     struct rlimit limit;
-    char *dir = folder_of(path, err);
+    char *target = NULL, *dir;
+    enum pi_code rc = pi_out_target(path, &target, err);
 
+    if (rc != PI_OK)
+        return rc;
+    dir = folder_of(target, err);
+    free(target);
     if (dir == NULL)
         return PI_E_NOMEM;
     if (statvfs(dir, &fs) != 0) {

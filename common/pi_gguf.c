@@ -85,6 +85,8 @@ static enum pi_code parse_header(struct cursor *c, struct pi_gguf *g, struct pi_
     enum pi_code rc = PI_OK;
     uint64_t n_tensors = 0, n_kv = 0;
 
+    if (pi_is_lfs_pointer(c->p, c->size))
+        PI_FAIL(err, PI_E_CORRUPT, "%s: " PI_LFS_POINTER, c->path);
     if (c->size < 4 || (memcmp(c->p, "GGUF", 4) != 0 && memcmp(c->p, "PWRI", 4) != 0))
         PI_FAIL(err, PI_E_CORRUPT, "%s: not a GGUF file (it does not start with GGUF or PWRI)",
                 c->path);

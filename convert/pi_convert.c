@@ -34,6 +34,7 @@ struct conversion {
     struct pi_lineage lineage;
     struct pi_shape shape;
     struct pi_import pred; /* others' predictors, if any */
+    double *counts;        /* (n_layer, n_ff) others' activation counts, or NULL */
 };
 
 static void free_conversion(struct conversion *c)
@@ -43,6 +44,7 @@ static void free_conversion(struct conversion *c)
     pi_source_close(&c->src);
     pi_json_free(&c->config);
     pi_import_free(&c->pred);
+    free(c->counts);
     pi_gguf_close(&c->gguf);
 }
 
@@ -172,6 +174,31 @@ static enum pi_code check_sums(const struct conversion *c, struct pi_err *err)
     return PI_OK;
 }
 
+/* Statistics that lie beside a GGUF file as PowerInfer wants them: read before hours of work. The folder may be another model's. */
+static enum pi_code read_counts(struct conversion *c, struct pi_err *err)
+{
+    enum pi_code rc;
+    char *path = c->opt->output != NULL ? pi_path_artifact(c->opt->output, "profile", err) : NULL;
+    struct pi_err why = {0};
+
+    if (c->opt->output == NULL) /* --list */
+        return PI_OK;
+    if (path == NULL)
+        return PI_E_NOMEM;
+    if (access(path, F_OK) == 0) { /* perhaps the work of hours */
+        pi_note(c->opt->notes, "%s is there already and stays as it is", path);
+        free(path);
+        return PI_OK;
+    }
+    free(path);
+    rc = pi_import_activation(c->opt->source, &c->shape, &c->counts, &why);
+    if (rc == PI_E_MISMATCH) {
+        pi_note(c->opt->notes, "%s: another model's activation counts, left out", why.msg);
+        return PI_OK;
+    }
+    return rc == PI_OK ? rc : pi_err_set(err, rc, "%s", why.msg);
+}
+
 static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -184,6 +211,8 @@ static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
     PI_TRY(pi_shape_read(&c->gguf, c->opt->hidden_act, &c->shape, err));
     if (c->opt->predictor == NULL)
         PI_TRY(pi_import_gguf(&c->gguf, &c->shape, &c->pred, err));
+    PI_TRY(pi_gguf_check_names(&c->gguf, &c->shape, c->opt->notes, err));
+    PI_TRY(read_counts(c, err));
 out:
     return rc;
 }
@@ -290,6 +319,18 @@ static enum pi_code check_predictor(struct conversion *c, const struct pi_selfch
     return PI_OK;
 }
 
+/* What the check finds in the unfinished file was in the source, whose name the user knows. */
+static void name_source(struct pi_err *err, const char *path, const char *source)
+{
+    struct pi_err said = *err;
+    char *at = strstr(said.msg, path);
+
+    if (at == NULL)
+        return;
+    *at = '\0';
+    (void)pi_err_set(err, said.code, "%s%s%s", said.msg, source, at + strlen(path));
+}
+
 static enum pi_code check_result(struct conversion *c, struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -310,21 +351,77 @@ static enum pi_code check_result(struct conversion *c, struct pi_gguf_writer *w,
     if (c->pred.p.layers != NULL)
         PI_TRY(check_predictor(c, &check, err));
 out:
+    if (rc != PI_OK && path != NULL && err != NULL)
+        name_source(err, path, c->opt->source);
     free(path);
     return rc;
 }
 
-static enum pi_code write_predictor(struct conversion *c, struct pi_err *err)
+/* Artifacts wait under hidden names until the model is there: all of them appear, or none. */
+struct staged {
+    char *path, *tmp; /* NULL: none */
+};
+
+static enum pi_code stage(const struct conversion *c, const char *kind, struct staged *s,
+                          struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    char *path = pi_path_artifact(c->opt->output, "predictor", err);
+    char *given = pi_path_artifact(c->opt->output, kind, err);
+    const char *slash;
+
+    if (given == NULL)
+        return PI_E_NOMEM;
+    PI_TRY(pi_out_target(given, &s->path, err));
+    slash = strrchr(s->path, '/');
+    s->tmp = pi_asprintf(err, "%.*s.%ld.%s.tmp", slash != NULL ? (int)(slash + 1 - s->path) : 0,
+                         s->path, (long)getpid(), kind);
+    if (s->tmp == NULL)
+        rc = PI_E_NOMEM;
+out:
+    free(given);
+    return rc;
+}
+
+static enum pi_code unstage(const struct staged *s, struct pi_err *err)
+{
+    if (s->tmp != NULL && rename(s->tmp, s->path) != 0)
+        return pi_err_set(err, PI_E_IO, "cannot rename to %s: %s", s->path, strerror(errno));
+    return PI_OK;
+}
+
+static void drop_staged(struct staged *s)
+{
+    if (s->tmp != NULL)
+        (void)unlink(s->tmp); /* not there any more where all went well */
+    free(s->tmp);
+    free(s->path);
+    *s = (struct staged){NULL, NULL};
+}
+
+/* Both artifacts, staged. */
+static enum pi_code write_artifacts(struct conversion *c, struct staged out[2], struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    if (c->pred.p.layers != NULL) {
+        c->pred.p.lineage = c->lineage;
+        PI_TRY(stage(c, "predictor", &out[0], err));
+        PI_TRY(pi_predictor_save(out[0].tmp, &c->pred.p, err));
+    }
+    if (c->counts != NULL) {
+        PI_TRY(stage(c, "profile", &out[1], err));
+        PI_TRY(pi_import_save_profile(c->opt->source, &c->shape, &c->lineage, c->counts, out[1].tmp,
+                                      err));
+    }
+out:
+    return rc;
+}
+
+static void say_predictor(const struct conversion *c, const char *path)
+{
     double recall = 0.0, density = 0.0;
     uint32_t n = 0;
 
-    if (path == NULL)
-        return PI_E_NOMEM;
-    c->pred.p.lineage = c->lineage;
-    PI_TRY(pi_predictor_save(path, &c->pred.p, err));
     for (uint32_t l = 0; l < c->pred.p.n_layer; l++) {
         if (c->pred.p.layers[l].width == 0)
             continue;
@@ -336,41 +433,18 @@ static enum pi_code write_predictor(struct conversion *c, struct pi_err *err)
             "wrote %s: predictors of %u of %u layers; on a built-in text recall %.3f at %.3f of "
             "neurons predicted",
             path, n, c->pred.p.n_layer, recall / n, density / n);
-out:
-    free(path);
-    return rc;
 }
 
-/* Statistics that lie beside a GGUF file as PowerInfer wants them. */
-static enum pi_code write_profile(const struct conversion *c, struct pi_err *err)
+static void say_index(const struct conversion *c)
 {
-    enum pi_code rc = PI_OK;
-    char *path = pi_path_artifact(c->opt->output, "profile", err), *index = NULL;
-    bool found = false;
+    char *index = pi_asprintf(NULL, "%s.generated.gpuidx", c->opt->source);
 
-    if (path == NULL)
-        return PI_E_NOMEM;
-    if (access(path, F_OK) == 0) { /* perhaps the work of hours */
-        pi_note(c->opt->notes, "%s is there already and stays as it is", path);
-        goto out;
-    }
-    PI_TRY(pi_import_activation(c->opt->source, &c->shape, &c->lineage, path, &found, err));
-    if (found)
-        pi_note(c->opt->notes, "wrote %s: activation counts, without samples to train on", path);
-    index = pi_asprintf(err, "%s.generated.gpuidx", c->opt->source);
-    if (index == NULL) {
-        rc = PI_E_NOMEM;
-        goto out;
-    }
-    if (!found && access(index, F_OK) == 0)
+    if (index != NULL && access(index, F_OK) == 0)
         pi_note(c->opt->notes,
                 "%s says which neurons were on a GPU once, not how often they fire: pi-place "
                 "needs counts, make them with: pi-profile %s --data FILE",
                 index, c->opt->output);
-out:
     free(index);
-    free(path);
-    return rc;
 }
 
 /* Types, keys and tensors are known: the file's size is, too. */
@@ -426,6 +500,7 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
     enum pi_code rc = PI_OK;
     struct pi_gguf_writer *w = NULL;
     struct pi_convert_report r = {0};
+    struct staged artifacts[2] = {{NULL, NULL}, {NULL, NULL}};
 
     PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));
     PI_TRY(prepare(c, wo, w, &r, err));
@@ -433,18 +508,30 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
     PI_TRY(pi_plan_write(&c->plan, wo, w, err));
     if (c->opt->self_check || c->pred.p.layers != NULL)
         PI_TRY(check_result(c, w, err));
+    /* whatever can still fail comes before the model appears */
+    PI_TRY(write_artifacts(c, artifacts, err));
+    if (c->opt->report != NULL) {
+        PI_TRY(pi_report_json(&r, c->opt->report, err));
+        if (fflush(c->opt->report) != 0)
+            PI_FAIL(err, PI_E_IO, "cannot write to standard output");
+    }
     rc = pi_gguf_commit(w, err);
     w = NULL;
     PI_TRY(rc);
+    for (size_t i = 0; i < 2; i++)
+        PI_TRY(unstage(&artifacts[i], err));
     pi_report_errors(&c->plan, c->opt->verbose, c->opt->notes);
     pi_note(c->opt->notes, "wrote %s", c->opt->output);
-    if (c->pred.p.layers != NULL)
-        PI_TRY(write_predictor(c, err));
-    if (!c->is_hf)
-        PI_TRY(write_profile(c, err));
-    if (c->opt->report != NULL)
-        PI_TRY(pi_report_json(&r, c->opt->report, err));
+    if (artifacts[0].path != NULL)
+        say_predictor(c, artifacts[0].path);
+    if (artifacts[1].path != NULL)
+        pi_note(c->opt->notes, "wrote %s: activation counts, without samples to train on",
+                artifacts[1].path);
+    else if (!c->is_hf)
+        say_index(c);
 out:
+    for (size_t i = 0; i < 2; i++)
+        drop_staged(&artifacts[i]);
     pi_gguf_abort(w);
     return rc;
 }
@@ -458,11 +545,19 @@ static void drop_source(void *ctx, const void *p, size_t n)
     pi_gguf_drop(&c->gguf, p, n);
 }
 
+static enum pi_code check_source(void *ctx, const void *p, uint64_t n, struct pi_err *err)
+{
+    struct conversion *c = ctx;
+
+    return pi_source_check(&c->src, p, n, c->opt->pool, err);
+}
+
 enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct conversion c = {.opt = opt};
     const struct pi_write_options wo = {.drop = drop_source,
+                                        .check = check_source,
                                         .drop_ctx = &c,
                                         .recipe = opt->recipe,
                                         .keep_quantised = !opt->type_given,

@@ -126,3 +126,78 @@ enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override
 out:
     return rc;
 }
+
+/* Parts of a layer, with what must be so for them to have a place; a weight or a bias. */
+static bool has_place(const struct pi_shape *s, const char *part, size_t n)
+{
+    const struct {
+        const char *name;
+        bool is_there;
+    } known[] = {
+        {"attn_norm", true},
+        {"attn_norm_2", s->parallel},
+        {"attn_q", true},
+        {"attn_k", true},
+        {"attn_v", true},
+        {"attn_qkv", true},
+        {"attn_output", true},
+        {"attn_q_norm", s->qk_norm},
+        {"attn_k_norm", s->qk_norm},
+        {"ffn_norm", true},
+        {"ffn_gate", s->gated},
+        {"ffn_up", true},
+        {"ffn_down", true},
+        {"ffn_down_t", true},
+        {"fc1", true},
+        {"fc2", true},
+        {"attn_rot_embd", true},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strlen(known[i].name) == n && memcmp(known[i].name, part, n) == 0)
+            return known[i].is_there;
+    return false;
+}
+
+/* Is it a tensor of a layer, and if so does it belong there? */
+static bool of_layer(const struct pi_gguf_tensor *t, const struct pi_shape *s, bool *fits)
+{
+    const char *p = t->name.p, *end = p + t->name.n, *dot;
+    uint64_t layer = 0;
+
+    if (t->name.n < 5 || memcmp(p, "blk.", 4) != 0)
+        return false;
+    for (p += 4; p < end && *p >= '0' && *p <= '9' && layer < UINT32_MAX; p++)
+        layer = 10 * layer + (uint64_t)(*p - '0');
+    dot = p < end && *p == '.' ? memchr(p + 1, '.', (size_t)(end - p - 1)) : NULL;
+    *fits = dot != NULL && layer < s->n_layer && has_place(s, p + 1, (size_t)(dot - p - 1));
+    return true;
+}
+
+enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape *s,
+                                 const struct pi_notes *notes, struct pi_err *err)
+{
+    static const char *const beside[] = {
+        "token_embd.weight", "position_embd.weight", "output_norm.weight", "output_norm.bias",
+        "output.weight",     "rope_freqs.weight",    "project_in.weight",  "project_out.weight"};
+
+    for (size_t i = 0; i < g->n_tensors; i++) {
+        const struct pi_gguf_tensor *t = &g->tensors[i];
+        const int n = (int)(t->name.n < 80 ? t->name.n : 80);
+        bool known = false;
+
+        if (of_layer(t, s, &known)) {
+            if (!known)
+                return pi_err_set(err, PI_E_UNSUPPORTED,
+                                  "%s: tensor %.*s has no place in architecture %s of %u layers",
+                                  g->map.path, n, t->name.p, pi_arch_name(s->arch), s->n_layer);
+            continue;
+        }
+        for (size_t k = 0; k < sizeof(beside) / sizeof(beside[0]); k++)
+            known = known || pi_str_eq(t->name, beside[k]);
+        if (!known)
+            pi_note(notes, "%s: tensor %.*s is not used here; it is carried over", g->map.path, n,
+                    t->name.p);
+    }
+    return PI_OK;
+}

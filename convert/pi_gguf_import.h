@@ -6,6 +6,8 @@
 
 #include "common/pi_err.h"
 #include "common/pi_gguf.h"
+#include "common/pi_shape.h"
+#include "convert/pi_note.h"
 #include "convert/pi_write_model.h"
 
 /* Adds every tensor of g to plan under its own name; ffn_down becomes ffn_down_t. Predictors (blk.N.fc1, .fc2) inside PowerInfer's files
@@ -17,5 +19,10 @@ enum pi_code pi_gguf_map(const struct pi_gguf *g, struct pi_plan *plan,
  * is always set. */
 enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override,
                                struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+
+/* What the architecture has no place for: PI_E_UNSUPPORTED in a layer, naming it (parts of another architecture, predictors under names that nobody here
+ * reads); a note beside the layers. */
+enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape *s,
+                                 const struct pi_notes *notes, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -23,6 +23,8 @@ static enum pi_code load_spm(const char *dir, const struct pi_notes *notes, stru
     if (path == NULL)
         return PI_E_NOMEM;
     PI_TRY(pi_map_open(path, &m, err));
+    if (pi_is_lfs_pointer(m.data, m.size))
+        PI_FAIL(err, PI_E_CORRUPT, "%s: " PI_LFS_POINTER, path);
     PI_TRY(pi_spm_parse(m.data, m.size, path, notes, v, err));
     v->add_bos = true;
 out:
@@ -161,7 +163,7 @@ static enum pi_code read_template(const char *dir, const json_t *t, struct pi_vo
     path = pi_asprintf(err, "%s/chat_template.jinja", dir);
     if (path == NULL)
         return PI_E_NOMEM;
-    PI_TRY(pi_file_read_all(path, false, (size_t)1 << 20, &v->chat_template, &n, err));
+    PI_TRY(pi_read_side_file(path, (size_t)1 << 20, &v->chat_template, &n, err));
 out:
     free(path);
     return rc;

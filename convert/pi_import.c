@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_THRESHOLD    1e6f
 #define FREQUENCY_TOKENS 1000000 /* that frequencies are counts of */
 
 static enum pi_code begin(const struct pi_shape *s, const char *path, struct pi_import *i,
@@ -159,8 +160,9 @@ enum pi_code pi_import_gguf(const struct pi_gguf *g, const struct pi_shape *s,
     if (!any)
         return PI_OK;
     PI_TRY(pi_gguf_f32(g, "powerinfer.sparse_threshold", false, &threshold, err));
-    if (!isfinite(threshold))
-        PI_FAIL(err, PI_E_CORRUPT, "%s: powerinfer.sparse_threshold is no number", g->map.path);
+    if (!(fabsf(threshold) <= MAX_THRESHOLD))
+        PI_FAIL(err, PI_E_CORRUPT, "%s: powerinfer.sparse_threshold is %g, outside -1e6 to 1e6",
+                g->map.path, (double)threshold);
     PI_TRY(begin(s, g->map.path, &i, err));
     for (uint32_t l = 0; l < s->n_layer; l++)
         PI_TRY(gguf_layer(g, s, l, threshold, &i, err));
@@ -169,6 +171,15 @@ enum pi_code pi_import_gguf(const struct pi_gguf *g, const struct pi_shape *s,
     i = (struct pi_import){0};
 out:
     pi_import_free(&i);
+    return rc;
+}
+
+static enum pi_code check_all(struct pi_source *src, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    for (size_t i = 0; i < src->n_maps && rc == PI_OK; i++)
+        rc = pi_source_check(src, src->maps[i].data, src->maps[i].size, NULL, err);
     return rc;
 }
 
@@ -345,7 +356,8 @@ enum pi_code pi_import_torch(const char *dir, const struct pi_shape *s, bool kee
     if (n == 0)
         PI_FAIL(err, PI_E_IO, "%s: no predictors: model_0.pt is not there", dir);
     PI_TRY(pi_json_load(dir, "config.json", true, &config, err));
-    PI_TRY(pi_json_f32(config.root, config.path, "sparse_threshold", -1e6, 1e6, &threshold, err));
+    PI_TRY(pi_json_f32(config.root, config.path, "sparse_threshold", (double)-MAX_THRESHOLD,
+                       (double)MAX_THRESHOLD, &threshold, err));
     PI_TRY(begin(s, dir, &i, err));
     i.is_foreign = true;
     for (uint32_t l = 0; l < s->n_layer; l++) {
@@ -355,6 +367,7 @@ enum pi_code pi_import_torch(const char *dir, const struct pi_shape *s, bool kee
             goto out;
         }
         PI_TRY(pi_source_open(path, &src, err));
+        PI_TRY(check_all(&src, err));
         PI_TRY(torch_layer(&src, path, s, l, threshold, keep_f32, &i, err));
         pi_source_close(&src);
         free(path);
@@ -414,6 +427,7 @@ static enum pi_code read_counts(const char *path, uint32_t n_ff, double *out, st
     const struct pi_src_tensor *t;
 
     PI_TRY(pi_source_open(path, &src, err));
+    PI_TRY(check_all(&src, err));
     t = src.n == 1 ? &src.t[0] : NULL;
     if (t == NULL || t->n_dims != 1 || t->dim[0] != n_ff)
         PI_FAIL(err, PI_E_MISMATCH, "%s: not one vector of %u activation counts", path,
@@ -438,9 +452,9 @@ static char *activation_dir(const char *model_path, struct pi_err *err)
                : pi_asprintf(err, "%.*s/activation", (int)(slash - model_path), model_path);
 }
 
-static enum pi_code save_profile(const struct pi_shape *s, const struct pi_lineage *lineage,
-                                 const double *value, const char *path, const char *dir,
-                                 struct pi_err *err)
+enum pi_code pi_import_save_profile(const char *model_path, const struct pi_shape *s,
+                                    const struct pi_lineage *lineage, const double *value,
+                                    const char *path, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_profile p = {
@@ -448,7 +462,10 @@ static enum pi_code save_profile(const struct pi_shape *s, const struct pi_linea
     const struct pi_profile_samples_in none = {NULL, NULL, NULL};
     const size_t n = (size_t)s->n_layer * s->n_ff;
     double most = 0.0;
+    char *dir = activation_dir(model_path, err);
 
+    if (dir == NULL)
+        return PI_E_NOMEM;
     PI_ALLOC(p.count, n, err);
     PI_ALLOC(p.contribution, n, err); /* not told: 0 */
     for (size_t i = 0; i < n; i++)
@@ -460,19 +477,19 @@ static enum pi_code save_profile(const struct pi_shape *s, const struct pi_linea
 out:
     free(p.count);
     free(p.contribution);
+    free(dir);
     return rc;
 }
 
 enum pi_code pi_import_activation(const char *model_path, const struct pi_shape *s,
-                                  const struct pi_lineage *lineage, const char *path, bool *found,
-                                  struct pi_err *err)
+                                  double **value_out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     double *value = NULL;
     char *file = NULL, *dir = activation_dir(model_path, err);
     uint32_t n = 0;
 
-    *found = false;
+    *value_out = NULL;
     if (dir == NULL)
         return PI_E_NOMEM;
     PI_TRY(count_files(dir, "activation", s->n_layer, &n, err));
@@ -480,17 +497,16 @@ enum pi_code pi_import_activation(const char *model_path, const struct pi_shape 
         goto out;
     PI_ALLOC(value, (size_t)s->n_layer * s->n_ff, err);
     for (uint32_t l = 0; l < s->n_layer; l++) {
+        free(file);
         file = numbered(dir, "activation", l, err);
         if (file == NULL) {
             rc = PI_E_NOMEM;
             goto out;
         }
         PI_TRY(read_counts(file, s->n_ff, value + (size_t)l * s->n_ff, err));
-        free(file);
-        file = NULL;
     }
-    PI_TRY(save_profile(s, lineage, value, path, dir, err));
-    *found = true;
+    *value_out = value;
+    value = NULL;
 out:
     free(value);
     free(file);

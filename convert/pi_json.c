@@ -18,6 +18,11 @@ enum pi_code pi_json_parse(const char *text, size_t n, const char *where, json_t
     json_error_t je;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je);
 
+    /* the library gives up without a word where memory runs out in the middle of a text */
+    if (root == NULL && (json_error_code(&je) == json_error_out_of_memory || je.text[0] == '\0' ||
+                         json_error_code(&je) == json_error_unknown))
+        return pi_err_set(err, PI_E_NOMEM, "%s: not enough memory to read its %zu bytes of JSON",
+                          where, n);
     if (root == NULL)
         return pi_err_set(err, PI_E_CORRUPT, "%s: line %d, column %d: %s", where, je.line,
                           je.column, je.text);
@@ -38,6 +43,19 @@ bool pi_json_exists(const char *dir, const char *name)
     return n > 0 && (size_t)n < sizeof(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+enum pi_code pi_read_side_file(const char *path, size_t max, char **text, size_t *n,
+                               struct pi_err *err)
+{
+    enum pi_code rc = pi_file_read_all(path, false, max, text, n, err);
+
+    if (rc == PI_E_RANGE)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: more than %zu bytes, which no such file has",
+                          path, max);
+    if (rc == PI_OK && pi_is_lfs_pointer(*text, *n))
+        return pi_err_set(err, PI_E_CORRUPT, "%s: " PI_LFS_POINTER, path);
+    return rc;
+}
+
 enum pi_code pi_json_load(const char *dir, const char *name, bool optional, struct pi_json *out,
                           struct pi_err *err)
 {
@@ -56,7 +74,7 @@ enum pi_code pi_json_load(const char *dir, const char *name, bool optional, stru
         return PI_E_NOMEM;
     if (stat(j.path, &st) == 0 && !S_ISREG(st.st_mode))
         PI_FAIL(err, PI_E_IO, "%s: no regular file", j.path);
-    PI_TRY(pi_file_read_all(j.path, false, MAX_JSON_BYTES, &text, &n, err));
+    PI_TRY(pi_read_side_file(j.path, MAX_JSON_BYTES, &text, &n, err));
     PI_TRY(pi_json_parse(text, n, j.path, &j.root, err));
     *out = j;
     j = (struct pi_json){0};

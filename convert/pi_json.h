@@ -23,6 +23,10 @@ struct pi_json {
 enum pi_code pi_json_parse(const char *text, size_t n, const char *where, json_t **root_out,
                            struct pi_err *err) PI_MUST_CHECK;
 
+/* The text of a file beside a model, the caller's to free() whatever is returned. PI_E_CORRUPT above max bytes, and for what Git LFS leaves in a file's place. */
+enum pi_code pi_read_side_file(const char *path, size_t max, char **text, size_t *n,
+                               struct pi_err *err) PI_MUST_CHECK;
+
 /* dir/name; optional: a file that is not there leaves root NULL and gives PI_OK. At most 256 MiB. */
 enum pi_code pi_json_load(const char *dir, const char *name, bool optional, struct pi_json *out,
                           struct pi_err *err) PI_MUST_CHECK;

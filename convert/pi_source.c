@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <zlib.h>
 
 static int by_name(const void *pa, const void *pb)
 {
@@ -46,6 +47,69 @@ const struct pi_src_tensor *pi_source_find(const struct pi_source *src, const ch
     return NULL;
 }
 
+#define CRC_PIECE ((uint64_t)4 << 20)
+
+struct crc_work {
+    const struct pi_src_sum *sum;
+    uint32_t *crc; /* a piece */
+};
+
+static void crc_range(void *ctx, size_t begin, size_t end)
+{
+    const struct crc_work *w = ctx;
+
+    for (size_t i = begin; i < end; i++) {
+        const uint64_t at = i * CRC_PIECE, left = w->sum->bytes - at;
+
+        w->crc[i] =
+            (uint32_t)crc32_z(0, w->sum->data + at, (size_t)(left < CRC_PIECE ? left : CRC_PIECE));
+    }
+}
+
+static enum pi_code check_sum(struct pi_src_sum *s, struct pi_pool *pool, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const size_t n = (size_t)((s->bytes + CRC_PIECE - 1) / CRC_PIECE);
+    struct crc_work w = {s, NULL};
+    uLong crc = 0;
+
+    PI_ALLOC(w.crc, n, err);
+    if (pool != NULL)
+        pi_pool_for(pool, n, 1, crc_range, &w);
+    else
+        crc_range(&w, 0, n);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t left = s->bytes - i * CRC_PIECE;
+
+        crc = crc32_combine(crc, w.crc[i], (z_off_t)(left < CRC_PIECE ? left : CRC_PIECE));
+    }
+    if (crc != s->crc)
+        PI_FAIL(err, PI_E_CORRUPT, "%s: storage %s is damaged: its CRC-32 is %08lx, %08x is stored",
+                s->path, s->name, crc, s->crc);
+    s->checked = true;
+out:
+    free(w.crc);
+    return rc;
+}
+
+enum pi_code pi_source_check(struct pi_source *src, const void *p, uint64_t n, struct pi_pool *pool,
+                             struct pi_err *err)
+{
+    const uintptr_t begin = (uintptr_t)p;
+
+    for (size_t i = 0; i < src->n_sums; i++) {
+        struct pi_src_sum *s = &src->sums[i];
+        const uintptr_t at = (uintptr_t)s->data;
+
+        if (s->checked || at >= begin + n || at + s->bytes <= begin)
+            continue;
+        enum pi_code rc = check_sum(s, pool, err);
+        if (rc != PI_OK)
+            return rc;
+    }
+    return PI_OK;
+}
+
 static enum pi_code add_file(struct pi_source *src, const char *path, struct pi_err *err)
 {
     struct pi_map m = {0};
@@ -57,6 +121,8 @@ static enum pi_code add_file(struct pi_source *src, const char *path, struct pi_
     if (rc != PI_OK)
         return rc;
     src->maps[src->n_maps++] = m;
+    if (pi_is_lfs_pointer(m.data, m.size))
+        return pi_err_set(err, PI_E_CORRUPT, "%s: " PI_LFS_POINTER, path);
     if (pi_torch_is(m.data, m.size))
         return pi_torch_parse(m.data, m.size, m.path, src, err);
     return pi_safetensors_parse(m.data, m.size, m.path, src, err);
@@ -221,5 +287,6 @@ void pi_source_close(struct pi_source *src)
         pi_map_close(&src->maps[i]);
     free(src->t);
     free(src->maps);
+    free(src->sums);
     *src = (struct pi_source){0};
 }

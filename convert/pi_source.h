@@ -8,6 +8,7 @@
 
 #include "common/pi_err.h"
 #include "common/pi_file.h"
+#include "common/pi_pool.h"
 #include "common/pi_type.h"
 
 #include <stdbool.h>
@@ -29,7 +30,19 @@ struct pi_src_tensor {
     uint64_t bytes;
 };
 
+/* A stretch of a file with the CRC-32 (zlib) that the file says of it: a checkpoint's storage. */
+struct pi_src_sum {
+    const uint8_t *data;
+    uint64_t bytes;
+    uint32_t crc;
+    bool checked;
+    char name[32];    /* for messages; long ones are cut */
+    const char *path; /* borrowed from the map */
+};
+
 struct pi_source {
+    struct pi_src_sum *sums; /* (n_sums) */
+    size_t n_sums, cap_sums;
     struct pi_map *maps; /* (n_maps) */
     size_t n_maps, cap_maps;
     struct pi_src_tensor *t; /* (n), sorted by name; names are unique */
@@ -45,6 +58,9 @@ enum pi_code pi_source_open(const char *path, struct pi_source *out,
 enum pi_code pi_source_sort(struct pi_source *src, struct pi_err *err) PI_MUST_CHECK;
 /* NULL when there is none of that name. */
 const struct pi_src_tensor *pi_source_find(const struct pi_source *src, const char *name);
+/* Checks the sums of what n bytes from p on are part of, each once; pool may be NULL. PI_E_CORRUPT, naming file and storage. */
+enum pi_code pi_source_check(struct pi_source *src, const void *p, uint64_t n, struct pi_pool *pool,
+                             struct pi_err *err) PI_MUST_CHECK;
 /* pi_map_drop() of bytes inside any of its files. */
 void pi_source_drop(const struct pi_source *src, const void *p, size_t n);
 /* Of all of them. */

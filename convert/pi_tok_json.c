@@ -251,7 +251,7 @@ enum pi_code pi_vocab_json_parse(const struct pi_json *j, const char *merges_pat
     v->bos = v->eos = v->eot = v->unk = v->pad = -1;
     v->pre = "gpt-2";
     PI_TRY(read_vocab(j, j->root, v, err));
-    PI_TRY(pi_file_read_all(merges_path, false, MAX_MERGES_BYTES, &text, &n, err));
+    PI_TRY(pi_read_side_file(merges_path, MAX_MERGES_BYTES, &text, &n, err));
     for (size_t at = 0; at < n;) {
         const char *nl = memchr(text + at, '\n', n - at);
         size_t len = nl != NULL ? (size_t)(nl - text) - at : n - at, full = len;

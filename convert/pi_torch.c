@@ -51,6 +51,11 @@ static enum pi_code add_tensor(const struct pi_pickle *vm, const struct pi_pickl
     if (e->key.kind != PI_PICKLE_STRING || e->key.n == 0 || e->key.n > 1024 ||
         memchr(e->key.text, '\0', e->key.n) != NULL)
         PI_FAIL(vm->err, PI_E_CORRUPT, "%s: a tensor without a name", vm->path);
+    if (t->is_expanded)
+        PI_FAIL(vm->err, PI_E_UNSUPPORTED,
+                "%s: tensor %.*s is an expanded view: its values are stored once and stand for "
+                "many: save a .contiguous() copy",
+                vm->path, (int)e->key.n, e->key.text);
     if (t->is_view)
         PI_FAIL(vm->err, PI_E_UNSUPPORTED,
                 "%s: tensor %.*s is a view with strides of its own: save a .contiguous() copy",
@@ -98,7 +103,7 @@ static enum pi_code find_pickle(struct pi_pickle *vm)
         return pi_err_set(vm->err, PI_E_UNSUPPORTED, "%s: data.pkl of %llu bytes, at most %llu",
                           vm->path, (unsigned long long)found->bytes,
                           (unsigned long long)MAX_PICKLE);
-    if (crc32(0, found->data, (uInt)found->bytes) != found->crc)
+    if (vm->zip->summed && crc32(0, found->data, (uInt)found->bytes) != found->crc)
         return pi_err_set(vm->err, PI_E_CORRUPT,
                           "%s: data.pkl has another CRC-32 than the file says", vm->path);
     vm->begin = vm->at = found->data;
@@ -111,6 +116,29 @@ static enum pi_code find_pickle(struct pi_pickle *vm)
         return pi_err_set(vm->err, PI_E_UNSUPPORTED, "%s: written on a big-endian machine",
                           vm->path);
     return PI_OK;
+}
+
+/* The storages' sums, for pi_source_check(). */
+static enum pi_code add_sums(const struct pi_pickle *vm, struct pi_source *src)
+{
+    enum pi_code rc = PI_OK;
+
+    for (size_t i = 0; vm->zip->summed && i < vm->n_storages; i++) {
+        const struct pi_zip_entry *e = vm->storages[i].entry;
+        const size_t skip = vm->n_root + strlen("data/");
+        struct pi_src_sum *s;
+
+        if (src->n_sums > 0 && src->sums[src->n_sums - 1].data == e->data)
+            continue; /* a storage of several tensors */
+        PI_TRY(pi_grow_array(&src->sums, &src->cap_sums, src->n_sums + 1, sizeof(*src->sums),
+                             vm->err));
+        s = &src->sums[src->n_sums++];
+        *s = (struct pi_src_sum){
+            .data = e->data, .bytes = e->bytes, .crc = e->crc, .path = vm->path};
+        (void)snprintf(s->name, sizeof(s->name), "%.*s", (int)(e->n_name - skip), e->name + skip);
+    }
+out:
+    return rc;
 }
 
 /* A pickle of the number that files before 1.6 begin with. */
@@ -144,6 +172,7 @@ enum pi_code pi_torch_parse(const uint8_t *data, size_t size, const char *path,
     PI_TRY(pi_zip_open(data, size, path, &zip, vm.err));
     PI_TRY(find_pickle(&vm));
     PI_TRY(pi_pickle_run(&vm, &top));
+    PI_TRY(add_sums(&vm, src));
     if (top.kind == PI_PICKLE_TENSOR) {
         const struct pi_pickle_entry one = {
             .key = {.kind = PI_PICKLE_STRING, .n = 6, .text = "tensor"}, .value = top};

@@ -17,6 +17,7 @@ struct pi_zip_entry {
 struct pi_zip {
     struct pi_zip_entry *e; /* (n) owned, sorted by name; names are unique */
     size_t n;
+    bool summed; /* not all CRCs are 0, as where torch was told to store none */
 };
 
 /* The entries of a zip file, zip64 included, all stored; every range is checked against the file. PI_E_CORRUPT, PI_E_UNSUPPORTED (compressed, encrypted,
@@ -76,12 +77,12 @@ struct pi_torch_tensor {
     uint64_t dim[PI_SRC_MAX_DIMS];
     const uint8_t *data;
     uint64_t bytes;
-    bool is_view; /* its strides are not those of its shape */
+    bool is_view, is_expanded; /* its strides are not those of its shape; some are 0 */
 };
 
 struct pi_torch_storage {
-    const uint8_t *data;
-    uint64_t n;
+    const struct pi_zip_entry *entry;
+    uint64_t n; /* elements */
 };
 
 struct pi_pickle {

@@ -126,6 +126,12 @@ static enum pi_code push_global(struct pi_pickle *vm, const char *module, size_t
             return push(vm, (struct pi_pickle_value){.kind = PI_PICKLE_GLOBAL,
                                                      .global = STORAGE_TYPE,
                                                      .dtype = (uint8_t)i});
+    if (pi_pickle_is_string(&m, "torch._utils") && pi_pickle_is_string(&s, "_rebuild_tensor_v3"))
+        return pi_err_set(
+            vm->err, PI_E_UNSUPPORTED,
+            "%s: holds tensors of a type that came after PyTorch's storage types "
+            "(_rebuild_tensor_v3: 8-bit floats, unsigned integers); supported: " PI_SRC_DTYPES,
+            vm->path);
     return pi_err_set(vm->err, PI_E_UNSUPPORTED,
                       "%s: data.pkl names %.*s.%.*s, which a dictionary of tensors does not need: "
                       "nothing of it is run",
@@ -162,7 +168,7 @@ static enum pi_code load_storage(struct pi_pickle *vm)
                 (unsigned long long)item[4].i, pi_torch_dtypes[item[1].dtype].dtype);
     PI_TRY(pi_grow_array(&vm->storages, &vm->cap_storages, vm->n_storages + 1,
                          sizeof(*vm->storages), vm->err));
-    vm->storages[vm->n_storages] = (struct pi_torch_storage){e->data, item[4].i};
+    vm->storages[vm->n_storages] = (struct pi_torch_storage){e, item[4].i};
     rc = push(vm, (struct pi_pickle_value){
                       .kind = PI_PICKLE_STORAGE, .dtype = item[1].dtype, .i = vm->n_storages++});
 out:
@@ -209,9 +215,12 @@ static enum pi_code rebuild_tensor(struct pi_pickle *vm, const struct pi_pickle_
             return corrupt(vm, "a shape that is none");
         t.dim[i] = shape[i].i;
         t.is_view |= shape[i].i > 1 && strides[i].i != step;
+        t.is_expanded |= shape[i].i > 1 && strides[i].i == 0;
         step *= shape[i].i; /* as n_elems */
     }
     s = &vm->storages[arg[0].i];
+    if (t.is_view) /* of which nothing is read */
+        n_elems = 0;
     if (!pi_size_add(arg[1].i, n_elems, &end) || end > s->n)
         PI_FAIL(vm->err, PI_E_CORRUPT,
                 "%s: data.pkl: byte %llu: a tensor of elements %llu to %llu in a storage of %llu",
@@ -219,7 +228,7 @@ static enum pi_code rebuild_tensor(struct pi_pickle *vm, const struct pi_pickle_
                 (unsigned long long)end, (unsigned long long)s->n);
     t.dtype = arg[0].dtype;
     t.n_dims = (uint8_t)arg[2].n;
-    t.data = s->data + arg[1].i * pi_torch_dtypes[t.dtype].bytes;
+    t.data = s->entry->data + arg[1].i * pi_torch_dtypes[t.dtype].bytes;
     t.bytes = n_elems * pi_torch_dtypes[t.dtype].bytes;
     PI_TRY(pi_grow_array(&vm->tensors, &vm->cap_tensors, vm->n_tensors + 1, sizeof(*vm->tensors),
                          vm->err));

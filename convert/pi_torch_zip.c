@@ -169,8 +169,10 @@ enum pi_code pi_zip_open(const uint8_t *data, size_t size, const char *path, str
     PI_TRY(find_directory(&r, &at, &bytes, &n));
     PI_ALLOC(z.e, (size_t)n, err);
     end = at + bytes;
-    for (; z.n < n; z.n++)
+    for (; z.n < n; z.n++) {
         PI_TRY(read_entry(&r, &at, end, &z.e[z.n]));
+        z.summed = z.summed || z.e[z.n].crc != 0;
+    }
     if (n > 0)
         qsort(z.e, z.n, sizeof(*z.e), by_name);
     for (size_t i = 1; i < z.n; i++)

@@ -462,8 +462,13 @@ enum pi_code pi_plan_write(struct pi_plan *p, const struct pi_write_options *opt
         total += p->t[i].n_rows * p->t[i].n_cols;
     PI_TRY(pi_gguf_begin(w, err));
     pi_progress_begin(&wr->progress, "writing", total, opt->progress);
-    for (size_t i = 0; i < p->n && rc == PI_OK; i++)
+    for (size_t i = 0; i < p->n && rc == PI_OK; i++) {
+        if (opt->check != NULL)
+            rc = opt->check(opt->drop_ctx, p->t[i].data, raw_size(&p->t[i]), err);
+        if (rc != PI_OK)
+            break;
         rc = is_raw(&p->t[i]) ? write_raw(wr, &p->t[i], err) : write_converted(wr, &p->t[i], err);
+    }
     pi_progress_end(&wr->progress);
 out:
     free(wr);

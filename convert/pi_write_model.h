@@ -72,7 +72,9 @@ void pi_plan_free(struct pi_plan *p); /* accepts a zeroed one */
 struct pi_write_options {
     /* told which bytes of the source are not needed again; or NULL */
     void (*drop)(void *ctx, const void *p, size_t n);
-    void *drop_ctx;
+    /* called before a tensor's bytes are read; or NULL. What it refuses ends the writing */
+    enum pi_code (*check)(void *ctx, const void *p, uint64_t n, struct pi_err *err);
+    void *drop_ctx;                 /* of both */
     const struct pi_recipe *recipe; /* of matrices */
     bool keep_quantised;            /* quantised sources keep their type (no --type was given) */
     struct pi_keep *keep;           /* (n_keep) exceptions; their counts are written */

@@ -27,7 +27,7 @@ pi_unit_tests += tests/t_convert
 tests_t_convert_SOURCES = tests/t_convert.c tests/hf_copy.h tests/scratch.h tests/tap.h
 tests_t_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 
-pi_cli_tests += tests/cli/convert.sh
+pi_cli_tests += tests/cli/convert.sh tests/cli/convert-bad.sh
 
 # Fuzz targets; see tests/fuzz/fuzz.h.
 pi_unit_tests += tests/t_fuzz_safetensors tests/t_fuzz_hf tests/t_fuzz_torch

@@ -261,31 +261,34 @@ static void test_activation(void)
     char *dir = scratch_open(), *sub = scratch_path(dir, "activation"),
          *model = scratch_path(dir, "m.gguf"), *out = scratch_path(dir, "m.profile.gguf");
     struct pi_err e = {0};
-    bool found = true;
+    double *value = NULL;
 
     for (int i = 0; i < N_FF; i++) {
         count[i] = (float)(1000 - 7 * i);
         share[i] = (float)i / 64.0f;
     }
-    PASSES(pi_import_activation(model, &shape, &lineage, out, &found, &e), e);
-    OK(!found);
+    PASSES(pi_import_activation(model, &shape, &value, &e), e);
+    OK(value == NULL);
     OK(mkdir(sub, 0700) == 0);
     write_layer(sub, "activation", 0, &c, 1, 1);
-    FAILS(pi_import_activation(model, &shape, &lineage, out, &found, &e), PI_E_MISMATCH,
-          "1 files activation_N.pt", e);
+    FAILS(pi_import_activation(model, &shape, &value, &e), PI_E_MISMATCH, "1 files activation_N.pt",
+          e);
     write_layer(sub, "activation", 1, &c, 1, 1);
-    PASSES(pi_import_activation(model, &shape, &lineage, out, &found, &e), e);
-    OK(found);
+    PASSES(pi_import_activation(model, &shape, &value, &e), e);
+    PASSES(pi_import_save_profile(model, &shape, &lineage, value, out, &e), e);
+    free(value);
     check_profile(out, 1000, count, 1.0);
     write_layer(sub, "activation", 0, &s, 1, 1);
     write_layer(sub, "activation", 1, &s, 1, 1);
-    PASSES(pi_import_activation(model, &shape, &lineage, out, &found, &e), e);
+    PASSES(pi_import_activation(model, &shape, &value, &e), e);
+    PASSES(pi_import_save_profile(model, &shape, &lineage, value, out, &e), e);
+    free(value);
     check_profile(out, 1000000, share, 1e6);
     write_layer(sub, "activation", 1, &b, 1, 1);
-    FAILS(pi_import_activation(model, &shape, &lineage, out, &found, &e), PI_E_CORRUPT,
-          "neuron 1: -1 is no count", e);
+    FAILS(pi_import_activation(model, &shape, &value, &e), PI_E_CORRUPT, "neuron 1: -1 is no count",
+          e);
     write_layer(sub, "activation", 1, &few, 1, 1);
-    FAILS(pi_import_activation(model, &shape, &lineage, out, &found, &e), PI_E_MISMATCH,
+    FAILS(pi_import_activation(model, &shape, &value, &e), PI_E_MISMATCH,
           "not one vector of 40 activation counts", e);
     remove_file(sub, "activation_0.pt");
     remove_file(sub, "activation_1.pt");

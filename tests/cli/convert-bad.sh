@@ -1,0 +1,138 @@
+#!/bin/sh
+# pi-convert and files that are damaged, hostile, or not what they are called: one line, a status, nothing left behind.
+. "$abs_top_srcdir/tests/cli/run_lib.sh"
+src=$ref/llama-relu
+mkdir "$tmp/out.d" "$tmp/s"
+out=$tmp/out.d/m.gguf
+
+fresh() {
+    rm -rf "$tmp/s"
+    cp -r "$src" "$tmp/s"
+    chmod -R u+w "$tmp/s"
+}
+
+bad() { # STATUS PATTERN NAME [SOURCE]
+    fails "$1" "$2" "$3" timeout -s KILL 60 pi-convert -q "${4-$tmp/s}" -o "$out"
+    check "$([ -z "$(ls -A "$tmp/out.d")" ]; echo $?)" "$3: nothing left"
+    fresh
+}
+
+# What a clone without Git LFS leaves.
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 5\n' 0 >"$tmp/lfs"
+fresh
+for f in model.safetensors config.json tokenizer.model; do
+    cp "$tmp/lfs" "$tmp/s/$f"
+    bad 3 "$f: is a Git LFS pointer" "a pointer for $f"
+done
+bad 3 'lfs: is a Git LFS pointer' 'a pointer for a GGUF file' "$tmp/lfs"
+
+# Sizes.
+head -c 268435457 /dev/zero >"$tmp/s/tokenizer_config.json"
+bad 3 'tokenizer_config.json: more than 268435456 bytes' 'a side file without end'
+awk 'BEGIN { printf "{\"a\":["; for (i = 0; i < 5000000; i++) printf "1,"; printf "1]}" }' >"$tmp/s/tokenizer_config.json"
+if (ulimit -v 150000 && pi-convert --version) >/dev/null 2>&1; then
+    (ulimit -v 150000; timeout -s KILL 60 pi-convert -q "$tmp/s" -o "$out" -t 1) 2>"$tmp/err"
+    check "$([ $? = 6 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q . "$tmp/err"; echo $?)" 'JSON that memory has no room for'
+else
+    n=$((n + 1))
+    echo "ok $n # SKIP a limit on memory that the program itself does not fit"
+fi
+fresh
+sed 's/<0x41>/<0xZZ>/' "$src/tokenizer.model" >"$tmp/s/tokenizer.model"
+bad 3 "$tmp/s: token 68: byte token" 'a tokenizer is named by the path that was given'
+
+# Outputs that cannot be told of, and links.
+pi-convert -q "$src" -o "$out" --json >/dev/full 2>"$tmp/err"
+check "$([ $? = 7 ] && [ -z "$(ls -A "$tmp/out.d")" ]; echo $?)" 'no model where its report could not be written'
+mkdir "$tmp/real"
+: >"$tmp/real/m.gguf"
+ln -s "$tmp/real/m.gguf" "$out"
+works 'an output through a link' pi-convert -q "$src" -o "$out"
+check "$([ -L "$out" ] && [ -s "$tmp/real/m.gguf" ]; echo $?)" 'the link stays, the file is written'
+cp "$tmp/real/m.gguf" "$tmp/m.gguf"
+rm "$tmp/real/m.gguf"
+fails 7 'leads nowhere' 'a link to nothing' pi-convert -q "$src" -o "$out"
+rm "$out"
+
+# Statistics beside a file that are another model's, and damaged ones.
+mkdir "$tmp/activation"
+echo x >"$tmp/activation/activation_0.pt"
+works "one model's folder of statistics beside another" pi-convert "$tmp/m.gguf" -o "$out"
+check "$(grep -q "another model's activation counts, left out" "$tmp/err"; echo $?)" 'is told and left out'
+rm "$out"
+for i in 1 2; do echo x >"$tmp/activation/activation_$i.pt"; done
+bad 3 'activation_0.pt' 'damaged statistics' "$tmp/m.gguf"
+rm -r "$tmp/activation"
+
+# GGUF headers that lie, in bounded memory. number VALUE BYTES: little-endian.
+number() {
+    v=$1
+    for _ in $(seq "$2"); do
+        printf "\\$(printf %03o $((v & 255)))"
+        v=$((v >> 8))
+    done
+}
+str() { number ${#1} 8; printf %s "$1"; }
+head_of() { printf GGUF; number "$1" 4; number "$2" 8; number "$3" 8; } # VERSION TENSORS KEYS
+lie() { # STATUS PATTERN NAME, file on standard input
+    head -c 4096 /dev/zero >"$tmp/zeros"
+    cat - "$tmp/zeros" >"$tmp/lie.gguf"
+    (ulimit -v 1000000; exec pi-convert -q "$tmp/lie.gguf" -o "$out" -t 1) >"$tmp/o" 2>"$tmp/err"
+    got=$?
+    [ $got = "$1" ] && [ ! -s "$tmp/o" ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -qE -e "$2" "$tmp/err" && [ ! -e "$out" ]
+    check $? "$3: status $got, $(head -1 "$tmp/err" | cut -c1-150)"
+}
+head_of 1 0 0 | lie 4 'version 1' 'version 1'
+head_of 4 0 0 | lie 4 'version 4' 'version 4'
+head_of $((3 << 24)) 0 0 | lie 4 'big-endian' 'the other byte order'
+for count in $((1 << 60)) $((1 << 62)) -1 9223372036854775807 4294967296; do
+    head_of 3 "$count" 0 | lie 3 'truncated' "$count tensors"
+    head_of 3 0 "$count" | lie 3 'truncated' "$count keys"
+    head_of 2 "$count" "$count" | lie 3 'truncated' "$count of both, version 2"
+    { head_of 3 0 1; number "$count" 8; } | lie 3 'truncated' "a key of $count bytes"
+    { head_of 3 0 1; str k; number 8 4; number "$count" 8; } | lie 3 'truncated' "a text of $count bytes"
+    { head_of 3 0 1; str k; number 9 4; number 4 4; number "$count" 8; } | lie 3 'truncated' "an array of $count"
+    { head_of 3 0 1; str k; number 9 4; number 8 4; number "$count" 8; } | lie 3 'truncated' "$count texts"
+    { head_of 3 1 0; str t; number 1 4; number "$count" 8; number 0 4; number 0 8; } | lie 3 'tensor t' "a tensor of $count"
+    { head_of 3 1 0; str t; number 2 4; number "$count" 8; number 32 8; number 2 4; number 0 8; } | lie 3 'tensor t' "rows of $count in Q4_0"
+done
+{ head_of 3 0 1; str k; number 9 4; number 9 4; number 1 8; number 9 4; number 1 8; } | lie 4 'array of arrays' 'arrays in arrays'
+{ head_of 3 0 1; str k; number 77 4; } | lie 4 'value type 77' 'an unknown kind of value'
+{ head_of 3 0 2; str k; number 4 4; number 1 4; str k; number 4 4; number 1 4; } | lie 3 'occurs twice' 'a key given twice'
+{ head_of 3 0 1; str ''; number 4 4; number 1 4; } | lie 3 'key of 0 bytes' 'a key without a name'
+for a in 0 3 7 2147483648; do
+    { head_of 3 0 1; str general.alignment; number 4 4; number $a 4; } | lie 3 "alignment $a" "alignment $a"
+done
+{ head_of 3 0 1; str general.alignment; number 8 4; str 32; } | lie 3 'no u32' 'an alignment in words'
+for d in 0 5 4294967295; do
+    { head_of 3 1 0; str t; number $d 4; number 1 8; } | lie 3 'dimensions' "$d dimensions"
+done
+{ head_of 3 1 0; str t; number 1 4; number 0 8; number 0 4; number 0 8; } | lie 3 'dimension 0 is 0' 'an empty tensor'
+{ head_of 3 1 0; str t; number 1 4; number 8 8; number 999 4; number 0 8; } | lie 4 'type 999' 'an unknown type'
+{ head_of 3 1 0; str t; number 1 4; number 8 8; number 0 4; number 8 8; } | lie 3 'no multiple' 'an offset between'
+for o in 0 32; do
+    { head_of 3 2 0; str t; number 1 4; number 16 8; number 0 4; number 0 8; str u; number 1 4; number 16 8; number 0 4; number $o 8; } |
+        lie 3 'where the tensors before it end' "tensors that overlap at $o"
+done
+{ head_of 3 2 0; str t; number 1 4; number 8 8; number 0 4; number 0 8; str t; number 1 4; number 8 8; number 0 4; number 32 8; } | lie 3 'occurs twice' 'a tensor given twice'
+{ head_of 3 0 1; str general.architecture; number 8 4; str bloom; } | lie 4 'bloom' 'another architecture'
+rm -f "$tmp/lie.gguf"
+
+# safetensors headers that lie.
+tensors() { # STATUS PATTERN NAME HEADER
+    { number ${#4} 8; printf %s "$4"; head -c 64 /dev/zero; } >"$tmp/s/model.safetensors"
+    bad "$1" "$2" "$3"
+}
+for count in 0 1 -1 9223372036854775807 4294967296; do
+    { number "$count" 8; printf '{}'; } >"$tmp/s/model.safetensors"
+    bad 3 'header of' "a header of $count bytes"
+done
+tensors 3 'do not lie' 'offsets behind the end' '{"a":{"dtype":"F32","shape":[32],"data_offsets":[0,128]}}'
+tensors 3 'do not lie' 'an end before its begin' '{"a":{"dtype":"F32","shape":[16],"data_offsets":[64,0]}}'
+tensors 3 'pair of offsets' 'offsets below 0' '{"a":{"dtype":"F32","shape":[16],"data_offsets":[-64,0]}}'
+tensors 3 'do not take' 'a shape of other bytes' '{"a":{"dtype":"F32","shape":[15],"data_offsets":[0,64]}}'
+tensors 3 '64 bits' 'a product that wraps to 0' '{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}'
+tensors 4 'dtype F99' 'an unknown dtype' '{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,9999999]}}'
+tensors 3 'overlap' 'tensors that overlap' '{"a":{"dtype":"F32","shape":[8],"data_offsets":[0,32]},"b":{"dtype":"F32","shape":[12],"data_offsets":[16,64]}}'
+tensors 3 'line' 'nesting without end' "{\"a\":$(printf '%010000d' 0 | tr 0 '[')"
+echo "1..$n"
