@@ -224,7 +224,7 @@ static void launch_up(const void *arg, uint32_t i, void *stream)
     struct pi_k_set set = set_at(b, i);
 
     l.down_t.row_bytes = (size_t)1 << 40; /* as alone() */
-    pi_k_ffn_up(&b->shape, &l, b->kind, b->x, b->step, &set, b->h, b->n_tok, stream);
+    pi_k_ffn_up(&b->shape, &l, b->kind, NULL, b->x, b->step, &set, b->h, b->n_tok, stream);
 }
 
 static void launch_down(const void *arg, uint32_t i, void *stream)
@@ -262,7 +262,7 @@ static void launch_block(const void *arg, uint32_t i, void *stream)
         pi_k_predict(&l, b->hidden, b->step, &set, &b->cold, b->n_tok, stream);
     else if (b->kind == PI_K_FFN_EXACT)
         pi_k_gate_exact(&b->shape, &l, b->x, b->step, &set, b->n_tok, stream);
-    pi_k_ffn_up(&b->shape, &l, b->kind, b->x, b->step, &set, b->h, b->n_tok, stream);
+    pi_k_ffn_up(&b->shape, &l, b->kind, NULL, b->x, b->step, &set, b->h, b->n_tok, stream);
     pi_k_ffn_down(&l, b->kind, b->h, &set, b->parts, b->n_tok, N_EMBD, stream);
     merge(b, stream);
 }

@@ -14,6 +14,7 @@ struct capture {
     uint32_t n_tok;
     uint32_t received;  /* layer whose normed input came from the CPU, plus one */
     uint32_t predicted; /* layer whose predictor has run, plus one */
+    uint32_t unnormed;  /* layer whose products norm the residual themselves, plus one */
     uint32_t n_parts;   /* of the layer's down projection here */
     bool traced;
 };
@@ -143,6 +144,29 @@ static enum pi_code emit_attn_out(struct capture *c, const struct pi_op *op, str
 
 /* ---- feed-forward ---- */
 
+/* How the layer's hot neurons are computed, as far as its mode and its predictor say. */
+static enum pi_k_ffn_kind kind_of(const struct capture *c, uint32_t layer)
+{
+    const struct pi_dev_layer *l = &c->x->dm->layers[layer];
+
+    if (c->x->s->mode[layer] == PI_MODE_DENSE)
+        return PI_K_FFN_DENSE;
+    return c->x->s->mode[layer] == PI_MODE_PREDICTED && l->pred.predict_hot ? PI_K_FFN_PREDICTED
+                                                                            : PI_K_FFN_EXACT;
+}
+
+/* Does nobody but the layer's first products want the normed input? They can make it themselves then, and a kernel is saved. */
+static bool norms_itself(const struct capture *c, const struct pi_op *op,
+                         const struct pi_step_op *so, const struct pi_k_norm *norm)
+{
+    const struct pi_exec_gpu *x = c->x;
+    const struct pi_dev_layer *l = layer_of(c, op);
+
+    return l->has_attn && l->n_hot > 0 && !cold_on_cpu(l) && merge_on_gpu(c, op->layer) &&
+           so->post == PI_NO_SLOT && !norm->q8 && !c->traced &&
+           pi_k_ffn_up_norms(x->dm->shape, l, kind_of(c, op->layer), c->n_tok);
+}
+
 /* The normed input goes to the CPU when it has neurons of this layer, the residual when the merge is there. The flag is raised by the
  * operator that the schedule says. */
 static void emit_ffn_norm(struct capture *c, const struct pi_op *op, const struct pi_step_op *so)
@@ -154,7 +178,10 @@ static void emit_ffn_norm(struct capture *c, const struct pi_op *op, const struc
     uint32_t side = op->layer & 1;
 
     norm.q8 = takes_q8(c, &w->gate, &w->up, &w->up);
-
+    if (norms_itself(c, op, so, &norm)) {
+        c->unnormed = op->layer + 1;
+        return;
+    }
     pi_k_norm_publish(
         &norm, x->d.residual, x->d.normed, cold_on_cpu(l) ? x->m.normed[side].dev : NULL,
         merge_on_gpu(c, op->layer) ? NULL : x->m.residual[side].dev, pi_xg_slot_dev(x, so->post),
@@ -191,7 +218,7 @@ static const float *predictor_input(const struct capture *c, const struct pi_op 
     case PI_PRED_IN_FFN_NORMED:
         break;
     }
-    return d->normed;
+    return c->unnormed == op->layer + 1 ? d->residual : d->normed;
 }
 
 static struct pi_k_set set_of(const struct capture *c, uint32_t layer)
@@ -209,6 +236,7 @@ static enum pi_code emit_predict(struct capture *c, const struct pi_op *op,
     const struct pi_exec_gpu *x = c->x;
     const struct pi_dev_layer *l = layer_of(c, op);
     const struct pi_k_set set = set_of(c, op->layer);
+    struct pi_k_norm norm = {.w = NULL};
     uint32_t side = op->layer & 1;
     const struct pi_k_cold_map cold = {.n = x->m.cold_n[side].dev,
                                        .ids = x->m.cold_ids[side].dev,
@@ -225,7 +253,9 @@ static enum pi_code emit_predict(struct capture *c, const struct pi_op *op,
     if (c->predicted == op->layer + 1)
         return PI_OK;
     c->predicted = op->layer + 1;
-    pi_k_matvec(&l->pred.fc1, NULL, NULL, predictor_input(c, op), x->d.hidden, false, l->pred.relu,
+    if (c->unnormed == op->layer + 1 && l->pred.input == PI_PRED_IN_FFN_NORMED)
+        norm = norm_of(c, l->ffn_norm, l->ffn_norm_b);
+    pi_k_matvec(&l->pred.fc1, NULL, &norm, predictor_input(c, op), x->d.hidden, false, l->pred.relu,
                 c->n_tok, x->stream);
     pi_k_predict(l, x->d.hidden, x->d.step, &set, &cold, c->n_tok, x->stream);
     if (c->traced && l->pred.predict_hot)
@@ -233,28 +263,35 @@ static enum pi_code emit_predict(struct capture *c, const struct pi_op *op,
     return PI_OK;
 }
 
-static void emit_ffn(struct capture *c, const struct pi_op *op, const struct pi_step_op *so)
+static enum pi_code emit_ffn(struct capture *c, const struct pi_op *op, const struct pi_step_op *so,
+                             struct pi_err *err)
 {
     const struct pi_exec_gpu *x = c->x;
     const struct pi_dev_layer *l = layer_of(c, op);
     const struct pi_shape *sh = x->dm->shape;
     const struct pi_k_set set = set_of(c, op->layer);
-    enum pi_k_ffn_kind kind = PI_K_FFN_PREDICTED;
+    const enum pi_k_ffn_kind kind = kind_of(c, op->layer);
+    struct pi_k_norm norm = {.w = NULL};
+    const float *in = x->d.normed;
 
+    if ((kind == PI_K_FFN_PREDICTED) != (c->predicted == op->layer + 1 && l->pred.predict_hot))
+        return pi_err_set(err, PI_E_SELFCHECK,
+                          "layer %u: mode and schedule differ on its predictor", op->layer);
     emit_receive(c, op, so);
-    if (x->s->mode[op->layer] == PI_MODE_DENSE)
-        kind = PI_K_FFN_DENSE;
-    else if (c->predicted != op->layer + 1 || !l->pred.predict_hot)
-        kind = PI_K_FFN_EXACT;
+    if (c->unnormed == op->layer + 1) {
+        norm = norm_of(c, l->ffn_norm, l->ffn_norm_b);
+        in = x->d.residual;
+    }
     if (kind == PI_K_FFN_EXACT)
         pi_k_gate_exact(sh, l, x->d.normed, x->d.step, &set, c->n_tok, x->stream);
-    pi_k_ffn_up(sh, l, kind, x->d.normed, x->d.step, &set, x->d.h, c->n_tok, x->stream);
+    pi_k_ffn_up(sh, l, kind, &norm, in, x->d.step, &set, x->d.h, c->n_tok, x->stream);
     c->n_parts = pi_k_down_parts(l->n_hot, sh->n_embd, c->n_tok);
     pi_k_ffn_down(l, kind, x->d.h, &set, x->d.parts, c->n_tok, sh->n_embd, x->stream);
     if (so->post != PI_NO_SLOT)
         pi_k_publish_parts(x->d.parts, c->n_parts, x->m.hot_part[op->layer & 1].dev,
                            pi_xg_slot_dev(x, so->post), x->d.step, x->d.set.ticket, c->n_tok,
                            sh->n_embd, x->stream);
+    return PI_OK;
 }
 
 static void emit_merge(struct capture *c, const struct pi_op *op, const struct pi_step_op *so)
@@ -320,8 +357,7 @@ static enum pi_code emit_op(struct capture *c, const struct pi_step_op *so, stru
     case PI_OP_PREDICT:
         return emit_predict(c, op, so, err);
     case PI_OP_FFN:
-        emit_ffn(c, op, so);
-        return PI_OK;
+        return emit_ffn(c, op, so, err);
     case PI_OP_MERGE:
         emit_merge(c, op, so);
         return PI_OK;

@@ -234,7 +234,7 @@ static void test_products(struct layer *l, enum pi_k_ffn_kind kind, const uint32
     for (int run = 0; run < N_RUNS; run++) {
         rig_poison(l->d_h, n_h * sizeof(*h));
         rig_poison(l->d_parts, n_parts * sizeof(*parts));
-        pi_k_ffn_up(&l->shape, &l->dev, kind, l->d_x, l->d_step, &l->set, l->d_h, t->n_tok,
+        pi_k_ffn_up(&l->shape, &l->dev, kind, NULL, l->d_x, l->d_step, &l->set, l->d_h, t->n_tok,
                     l->rig.stream);
         pi_k_ffn_down(&l->dev, kind, l->d_h, &l->set, l->d_parts, t->n_tok, t->n_embd,
                       l->rig.stream);

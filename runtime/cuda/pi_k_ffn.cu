@@ -4,6 +4,9 @@
  * A neuron's gate and up rows are walked along together, two neurons by a team of warps (four where one matrix is read). How long the set is only the
  * device knows: the grid is fixed, blocks take every gridDim.x-th item, blocks beyond the set's end have nothing to do. Which warp does what
  * depends on the row's length alone, so that a neuron's result does not depend on who else is in the set.
+ *
+ * What can be had before the kernel in front ends is asked for before the wait: the first rows where all are wanted; the vectors where the set is predicted, since
+ * pi_k_predict() lets this kernel start when all in front of itself is done.
  */
 #include "config.h"
 
@@ -18,6 +21,8 @@ struct up_args {
     const float *bias; /* of first, by local index; or NULL */
     struct pi_act act;
     const float *x;
+    const float *norm_w; /* of an RMSNorm that x still needs, or NULL */
+    float norm_eps;
     struct pi_k_set set;
     float *h;
     uint32_t n_hot, n_tok;
@@ -124,49 +129,102 @@ static __device__ void fetch_down(const struct up_args &a, bool there, uint32_t 
         pi_prefetch_l2(a.down.data + local * a.down.row_bytes, (uint32_t)a.down.row_bytes);
 }
 
+/* The vectors to shared memory, whole; a warp's share of the squares that a norm needs to squares[warp]. */
+template <int T, int NT>
+static __device__ void stage(const struct up_args &a, const struct pi_vectors &v, float4 *xs,
+                             float (*squares)[NT])
+{
+    float own[NT] = {};
+
+    if (a.norm_w == NULL) {
+        pi_walk_stage<T, NT>(a.walk, v, 0, xs);
+        return;
+    }
+    pi_walk_stage_weighted<T, NT>(a.walk, v, a.norm_w, xs, own);
+#pragma unroll
+    for (int t = 0; t < NT; t++) {
+        own[t] = pi_warp_sum(own[t]);
+        if (threadIdx.x % 32 == 0)
+            squares[threadIdx.x / 32][t] = own[t];
+    }
+}
+
+/* RMSNorm's factor of token t (Zhang and Sennrich 2019, eq. 4): 1 without norm. */
+template <int NT>
+static __device__ float norm_factor(const struct up_args &a, const float (*squares)[NT], uint32_t t)
+{
+    float sum = 0.0f;
+
+    if (a.norm_w == NULL)
+        return 1.0f;
+#pragma unroll
+    for (int w = 0; w < PI_FFN_WARPS; w++)
+        sum += squares[w][t];
+    return 1.0f / sqrtf(sum / (float)a.walk.n_cols + a.norm_eps);
+}
+
 template <int T, int NT>
 static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
     ffn_up(struct up_args a)
 {
     PI_DYN_SHARED(float4, xs);
     __shared__ float part[2][PI_FFN_WARPS][PI_FFN_ROWS * NT];
+    __shared__ float squares[PI_FFN_WARPS][NT];
     const uint32_t t0 = blockIdx.y * NT, teams = PI_FFN_WARPS / a.walk.team;
     const uint32_t per_item = teams * team_neurons(a), stride = gridDim.x * per_item;
     const uint32_t q = threadIdx.x / NT, t = threadIdx.x % NT; /* the thread's pair in an item */
     const struct pi_vectors v = {a.x + (size_t)t0 * a.walk.n_cols, a.n_tok - t0};
     const struct pi_span_groups s = pi_walk_span(a.walk, 0);
-    const bool staged = a.walk.n_chunks == 1;
-    uint32_t local[PI_FFN_ROWS], n, turn = 0;
+    const bool staged = a.walk.n_chunks == 1, dense = a.kind == PI_K_FFN_DENSE;
+    const bool settled = staged && a.kind == PI_K_FFN_PREDICTED; /* x may be read at once */
+    uint32_t local[PI_FFN_ROWS], n = a.n_hot, turn = 0;
+    pi_ffn_batch<T, NT> b;
+    float factor = 1.0f;
 
     pi_pdl_trigger();
+    if (settled)
+        stage<T, NT>(a, v, xs, squares);
+    if (dense) {
+        const char *row[PI_FFN_ROWS];
+        uint32_t present;
+
+        locals_of(a, blockIdx.x * per_item, local);
+        present = rows_of(a, blockIdx.x * per_item, n, local, row);
+        pi_walk_load<T, NT>(&b, row, present, a.walk.n_groups, s.begin, s.end);
+    }
     pi_pdl_wait();
-    locals_of(a, blockIdx.x * per_item, local); /* asked for together with n */
-    n = a.kind == PI_K_FFN_DENSE ? a.n_hot : *a.set.n;
+    if (!dense) {
+        locals_of(a, blockIdx.x * per_item, local); /* asked for together with n */
+        n = *a.set.n;
+    }
     for (uint32_t first = blockIdx.x * per_item; first < n; first += stride) {
-        pi_ffn_batch<T, NT> b;
         float acc[PI_FFN_ROWS][NT] = {};
         const char *row[PI_FFN_ROWS];
         const uint32_t present = rows_of(a, first, n, local, row);
         struct pair p = {};
         float value = 0.0f;
 
-        pi_walk_load<T, NT>(&b, row, present, a.walk.n_groups, s.begin, s.end);
+        if (!dense || turn > 0)
+            pi_walk_load<T, NT>(&b, row, present, a.walk.n_groups, s.begin, s.end);
         locals_of(a, first + stride, local);
         if (q < per_item)
             p = pair_of(a, first + q, n, t0 + t);
         if (staged && turn == 0) {
-            pi_walk_stage<T, NT>(a.walk, v, 0, xs);
+            if (!settled)
+                stage<T, NT>(a, v, xs, squares);
             __syncthreads();
+            factor = norm_factor<NT>(a, squares, t);
         }
         pi_walk_dot<T, NT>(a.walk, v, row, present, xs, staged, &b, acc);
         pi_walk_put<NT>(acc, part[turn & 1]);
         __syncthreads();
         if (p.there) {
             const uint32_t team = q / team_neurons(a), r = q % team_neurons(a) * (a.both ? 2 : 1);
+            const float one = pi_walk_sum<NT>(a.walk, part[turn & 1], team, r, t);
+            const float two =
+                a.both ? pi_walk_sum<NT>(a.walk, part[turn & 1], team, r + 1, t) : 0.0f;
 
-            value =
-                up_value(a, p, pi_walk_sum<NT>(a.walk, part[turn & 1], team, r, t),
-                         a.both ? pi_walk_sum<NT>(a.walk, part[turn & 1], team, r + 1, t) : 0.0f);
+            value = up_value(a, p, one * factor, two * factor);
             a.h[p.slot] = value;
         }
         if (n <= a.most_ahead)
@@ -205,9 +263,29 @@ template <int T, int NT> static void launch_up(struct up_args *a, uint32_t n_col
                   (cudaStream_t)stream, *a);
 }
 
+template <int T, int NT> static bool whole(uint32_t n_cols)
+{
+    return pi_walk_plan<T, NT>(n_cols, 1).n_chunks == 1;
+}
+
+extern "C" bool pi_k_ffn_up_norms(const struct pi_shape *shape, const struct pi_dev_layer *layer,
+                                  enum pi_k_ffn_kind kind, uint32_t n_tok)
+{
+    const uint32_t n_cols = shape->n_embd;
+    bool fits = false;
+
+#define FITS(T)                                                                         \
+    PI_BY_TOKENS(n_tok, (fits = whole<T, 1>(n_cols)), (fits = whole<T, 2>(n_cols)),     \
+                 (fits = whole<T, 4>(n_cols)), (fits = whole<T, PI_FFN_TOKENS>(n_cols)))
+    PI_BY_TYPE(layer->up.type, FITS);
+#undef FITS
+    return fits && !shape->layer_norm && kind != PI_K_FFN_EXACT;
+}
+
 extern "C" void pi_k_ffn_up(const struct pi_shape *shape, const struct pi_dev_layer *layer,
-                            enum pi_k_ffn_kind kind, const float *x, const struct pi_k_step *step,
-                            const struct pi_k_set *set, float *h, uint32_t n_tok, void *stream)
+                            enum pi_k_ffn_kind kind, const struct pi_k_norm *norm, const float *x,
+                            const struct pi_k_step *step, const struct pi_k_set *set, float *h,
+                            uint32_t n_tok, void *stream)
 {
     const uint32_t n_cols = shape->n_embd;
     const bool exact = kind == PI_K_FFN_EXACT;
@@ -223,6 +301,8 @@ extern "C" void pi_k_ffn_up(const struct pi_shape *shape, const struct pi_dev_la
     a.bias = shape->gated || exact ? NULL : layer->up_b;
     a.act = pi_act_of(shape);
     a.x = x;
+    a.norm_w = norm != NULL ? norm->w : NULL;
+    a.norm_eps = norm != NULL ? norm->eps : 0.0f;
     a.set = *set;
     a.h = h;
     a.n_hot = layer->n_hot;

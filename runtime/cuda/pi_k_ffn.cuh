@@ -136,6 +136,30 @@ PI_DEVICE void pi_walk_stage(const struct pi_walk &w, const struct pi_vectors &v
     }
 }
 
+/* The same for vectors of one chunk, times the weights of an RMSNorm; its factor is left to whoever has the finished sums. squares[t]: of the calling thread's
+ * elements. */
+template <int T, int NT>
+PI_DEVICE void pi_walk_stage_weighted(const struct pi_walk &w, const struct pi_vectors &v,
+                                      const float *weights, float4 *xs, float (&squares)[NT])
+{
+    const uint32_t plane = pi_x_plane<T>(w.chunk), n4 = w.chunk * pi_wt<T>::P;
+    const bool vec = w.n_cols % 4 == 0;
+
+    for (uint32_t f = threadIdx.x; f < n4; f += PI_FFN_THREADS) {
+        const float4 m = pi_x_get(weights, w.n_cols, f, vec);
+
+#pragma unroll
+        for (int t = 0; t < NT; t++) {
+            const float4 x = pi_x_get(v.x + (size_t)t * w.n_cols,
+                                      (uint32_t)t < v.n_tok ? w.n_cols : 0, f, vec);
+
+            squares[t] = pi_dot4(x, x, squares[t]);
+            xs[t * plane * pi_wt<T>::P + pi_x_at<T>(f, plane)] =
+                make_float4(x.x * m.x, x.y * m.y, x.z * m.z, x.w * m.w);
+        }
+    }
+}
+
 /* acc[r][t] += the calling lane's share of row r . vector t. b: what pi_walk_load() loaded for the first step. staged: the one chunk lies in xs already.
  * All threads of the block come, with the same n_chunks. */
 template <int T, int NT>

@@ -184,6 +184,7 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
             pi_walk_load<T, NT>(&b, rows, present, a.walk.n_groups, s.begin, s.end);
             if (turn == 0) {
                 pi_pdl_wait(); /* weights do not depend on the kernels in front, all else does */
+                pi_pdl_trigger(); /* not sooner: the kernel behind reads, before it waits, what is older than the one in front */
                 n_real = a.step->n_tok;
                 if (once) {
                     pi_walk_stage<T, NT>(a.walk, v, 0, xs);
@@ -395,9 +396,9 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
     PI_DYN_SHARED(float4, xs);
     __shared__ uint32_t last;
 
-    pi_pdl_trigger();
     mark_items<T, NT>(a, xs);
     pi_pdl_wait(); /* for a block without items; nothing else waits twice */
+    pi_pdl_trigger();
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();

@@ -134,10 +134,16 @@ enum pi_k_ffn_kind {
     PI_K_FFN_PREDICTED, /* set by pi_k_predict(): gate and up of its members fused; up rows only matter where the activation fires for
                          * a token that wants the neuron */
 };
-/* h (n_tok, n_hot) by position in the set: what the down projection is given; 0 where a token does not want the neuron. Grid fixed; blocks beyond *set->n end early. */
+/* h (n_tok, n_hot) by position in the set: what the down projection is given; 0 where a token does not want the neuron. Grid fixed; blocks beyond *set->n end early.
+ * norm NULL or norm->w NULL: x (n_tok, n_embd) is normed already; else it is normed here, which pi_k_ffn_up_norms() must allow. Predicted: pi_k_predict() and its product are the two
+ * kernels in front, and x is older than both: it is read while the prediction still runs. */
 void pi_k_ffn_up(const struct pi_shape *shape, const struct pi_dev_layer *layer,
-                 enum pi_k_ffn_kind kind, const float *x, const struct pi_k_step *step,
-                 const struct pi_k_set *set, float *h, uint32_t n_tok, void *stream);
+                 enum pi_k_ffn_kind kind, const struct pi_k_norm *norm, const float *x,
+                 const struct pi_k_step *step, const struct pi_k_set *set, float *h, uint32_t n_tok,
+                 void *stream);
+/* Can it norm x itself, for n_tok tokens? RMSNorm of dense and predicted blocks whose vectors fit in shared memory. */
+bool pi_k_ffn_up_norms(const struct pi_shape *shape, const struct pi_dev_layer *layer,
+                       enum pi_k_ffn_kind kind, uint32_t n_tok);
 
 /* Number of partial sums that pi_k_ffn_down() makes for a layer of n_hot neurons; n_tok of the bucket. */
 uint32_t pi_k_down_parts(uint32_t n_hot, uint32_t n_embd, uint32_t n_tok);
