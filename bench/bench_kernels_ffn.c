@@ -160,8 +160,9 @@ static void open_bench(struct ffn_bench *b, struct bench_rig *r, enum pi_type ty
     b->ones = bench_scratch(r, wide);
     b->bias = bench_scratch(r, N_SETS * ids);
     b->cold_ids = bench_scratch(r, ids);
-    b->parts = bench_scratch(r, (size_t)pi_k_down_parts(split.n_hot, N_EMBD, n_tok) * n_tok *
-                                    N_EMBD * sizeof(float));
+    b->parts =
+        bench_scratch(r, (size_t)pi_k_down_parts(PI_K_FFN_PREDICTED, split.n_hot, N_EMBD, n_tok) *
+                             n_tok * N_EMBD * sizeof(float));
     b->layer_bytes = mat_bytes(b, N_FF, WIDTH) + 3 * mat_bytes(b, split.n_hot, N_EMBD);
     fill_vectors(b);
     for (uint32_t k = 0; k < N_SETS; k++)
@@ -240,7 +241,8 @@ static void merge(const struct ffn_bench *b, void *stream)
 {
     const struct pi_k_wait no_wait = {0};
 
-    pi_k_merge(b->residual, NULL, b->parts, pi_k_down_parts(b->split.n_hot, N_EMBD, b->n_tok),
+    pi_k_merge(b->residual, NULL, b->parts,
+               pi_k_down_parts(b->kind, b->split.n_hot, N_EMBD, b->n_tok),
                b->split.n_hot < N_FF ? b->cold_map : NULL, &no_wait, b->step, NULL, b->n_tok,
                N_EMBD, stream);
 }

@@ -55,7 +55,8 @@ static uint32_t most_parts(const struct pi_exec_gpu *x, uint32_t n_tok)
 
     for (uint32_t l = 0; l < x->dm->n_layer; l++) {
         uint32_t n = x->dm->layers[l].n_hot > 0
-                         ? pi_k_down_parts(x->dm->layers[l].n_hot, x->dm->shape->n_embd, n_tok)
+                         ? pi_k_down_parts(PI_K_FFN_PREDICTED, x->dm->layers[l].n_hot,
+                                           x->dm->shape->n_embd, n_tok)
                          : 0;
 
         most = n > most ? n : most;

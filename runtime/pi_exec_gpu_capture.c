@@ -285,7 +285,7 @@ static enum pi_code emit_ffn(struct capture *c, const struct pi_op *op, const st
     if (kind == PI_K_FFN_EXACT)
         pi_k_gate_exact(sh, l, x->d.normed, x->d.step, &set, c->n_tok, x->stream);
     pi_k_ffn_up(sh, l, kind, &norm, in, x->d.step, &set, x->d.h, c->n_tok, x->stream);
-    c->n_parts = pi_k_down_parts(l->n_hot, sh->n_embd, c->n_tok);
+    c->n_parts = pi_k_down_parts(kind, l->n_hot, sh->n_embd, c->n_tok);
     pi_k_ffn_down(l, kind, x->d.h, &set, x->d.parts, c->n_tok, sh->n_embd, x->stream);
     if (so->post != PI_NO_SLOT)
         pi_k_publish_parts(x->d.parts, c->n_parts, x->m.hot_part[op->layer & 1].dev,

@@ -239,7 +239,7 @@ static inline void make_device(struct layer *l)
     l->set.ticket = rig_dev(r, &zero, sizeof(uint32_t));
     l->set.gate = rig_dev(r, NULL, (size_t)t->n_tok * t->n_hot * sizeof(float));
     l->d_h = rig_dev(r, NULL, (size_t)t->n_tok * t->n_hot * sizeof(float));
-    l->n_parts = pi_k_down_parts(t->n_hot, t->n_embd, t->n_tok);
+    l->n_parts = pi_k_down_parts(PI_K_FFN_PREDICTED, t->n_hot, t->n_embd, t->n_tok);
     l->d_parts = rig_dev(r, NULL, (size_t)l->n_parts * t->n_tok * t->n_embd * sizeof(float));
     l->map = rig_pin(r, (32 + 2 * (size_t)t->n_cold) * sizeof(uint32_t));
     l->cold.slot = l->map.dev;

@@ -15,7 +15,8 @@ static void test_down(void)
     for (int d = 0; d < 5; d++)
         for (int h = 0; h < 4; h++)
             for (uint32_t n = 1; n <= PI_K_MAX_TOKENS; n++)
-                over += pi_k_down_parts(n_hot[h], n_embd[d], n) > PI_DEV_DOWN_PARTS;
+                over +=
+                    pi_k_down_parts(PI_K_FFN_PREDICTED, n_hot[h], n_embd[d], n) > PI_DEV_DOWN_PARTS;
     EQ(over, 0);
 }
 

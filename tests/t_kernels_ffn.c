@@ -222,8 +222,8 @@ static void check_down(const struct layer *l, enum pi_k_ffn_kind kind, const flo
 static void test_products(struct layer *l, enum pi_k_ffn_kind kind, const uint32_t *tokens)
 {
     const struct trial *t = l->t;
-    const size_t n_h = (size_t)t->n_tok * t->n_hot,
-                 n_parts = (size_t)l->n_parts * t->n_tok * t->n_embd;
+    const uint32_t made = pi_k_down_parts(kind, t->n_hot, t->n_embd, t->n_tok);
+    const size_t n_h = (size_t)t->n_tok * t->n_hot, n_parts = (size_t)made * t->n_tok * t->n_embd;
     struct val *want = rig_alloc(n_h * sizeof(*want));
     uint32_t *ids = rig_alloc(t->n_hot * sizeof(*ids));
     float *h = rig_alloc(n_h * sizeof(*h)), *h0 = rig_alloc(n_h * sizeof(*h));
@@ -231,6 +231,7 @@ static void test_products(struct layer *l, enum pi_k_ffn_kind kind, const uint32
           *parts0 = rig_alloc(n_parts * sizeof(*parts));
     uint32_t n = expect_h(l, kind, tokens, ids, want);
 
+    l->n_parts = made;
     for (int run = 0; run < N_RUNS; run++) {
         rig_poison(l->d_h, n_h * sizeof(*h));
         rig_poison(l->d_parts, n_parts * sizeof(*parts));
@@ -260,6 +261,59 @@ static void test_products(struct layer *l, enum pi_k_ffn_kind kind, const uint32
     free(parts0);
 }
 
+/* x RMSNormed with weights w, by the definition (Zhang and Sennrich 2019, eq. 4), in double precision. */
+static float *normed(const struct layer *l, const float *w, float eps)
+{
+    const uint32_t d = l->t->n_embd;
+    float *out = rig_alloc((size_t)l->t->n_tok * d * sizeof(*out));
+
+    for (uint32_t t = 0; t < l->t->n_tok; t++) {
+        const float *x = l->x + (size_t)t * d;
+        double sum = 0.0;
+
+        for (uint32_t i = 0; i < d; i++)
+            sum += (double)x[i] * (double)x[i];
+        for (uint32_t i = 0; i < d; i++)
+            out[(size_t)t * d + i] =
+                (float)((double)x[i] / sqrt(sum / d + (double)eps) * (double)w[i]);
+    }
+    return out;
+}
+
+/* The products norm their input themselves. */
+static void test_norm(struct layer *l, enum pi_k_ffn_kind kind, const uint32_t *tokens)
+{
+    const struct trial *t = l->t;
+    const size_t n_h = (size_t)t->n_tok * t->n_hot;
+    float *w, *raw = l->x, *h;
+    struct pi_k_norm norm = {.eps = 1e-5f};
+    struct val *want;
+    uint32_t *ids;
+
+    if (!pi_k_ffn_up_norms(&l->shape, &l->dev, kind, t->n_tok)) {
+        tap_ok(t->n_embd > 512, __FILE__, __LINE__, what(l, "ffn_up", "norms what is small"));
+        return;
+    }
+    w = rig_vector(&l->rig, t->n_embd, 1.5f);
+    norm.w = rig_dev(&l->rig, w, t->n_embd * sizeof(*w));
+    want = rig_alloc(n_h * sizeof(*want));
+    ids = rig_alloc(t->n_hot * sizeof(*ids));
+    h = rig_alloc(n_h * sizeof(*h));
+    l->x = normed(l, w, norm.eps);
+    rig_poison(l->d_h, n_h * sizeof(*h));
+    pi_k_ffn_up(&l->shape, &l->dev, kind, &norm, l->d_x, l->d_step, &l->set, l->d_h, t->n_tok,
+                l->rig.stream);
+    rig_wait(&l->rig);
+    rig_get(h, l->d_h, n_h * sizeof(*h));
+    check_h(l, kind, want, h, expect_h(l, kind, tokens, ids, want));
+    free(l->x);
+    l->x = raw;
+    free(w);
+    free(want);
+    free(ids);
+    free(h);
+}
+
 static void run_trial(const struct trial *t)
 {
     struct layer l;
@@ -268,9 +322,11 @@ static void run_trial(const struct trial *t)
     layer_make(&l, t);
     test_predict(&l, tokens);
     test_products(&l, PI_K_FFN_PREDICTED, tokens);
+    test_norm(&l, PI_K_FFN_PREDICTED, tokens);
     test_gate_exact(&l, tokens);
     test_products(&l, PI_K_FFN_EXACT, tokens);
     test_products(&l, PI_K_FFN_DENSE, tokens);
+    test_norm(&l, PI_K_FFN_DENSE, tokens);
     if (t->n_cold > 0) {
         test_predict_one_owner(&l, true);
         test_predict_one_owner(&l, false);

@@ -12,10 +12,10 @@
 
 #define TILE  256 /* columns of a block */
 #define BATCH 256 /* members looked at at a time: one for each thread */
-/* Blocks that fill a large device: two for each of 132 multiprocessors. Twice as many with one token, which takes few registers. */
+/* Blocks that fill a large device: two for each of 132 multiprocessors. Twice as many with one token, which takes few registers; and twice that where
+ * the set is short, so that a block's rows are all on the way at the same time. */
 #define BLOCKS  264
 #define MEMBERS 16 /* neurons that make a slice worth its partial sum */
-#define AHEAD   48 /* rows of a block that are asked for before the wait where all are wanted: 13 MB of F16 in all */
 
 /* What a lane has of a row: columns of them, in quads of four. One token: whole vectors of 16 bytes. More: 8 columns, so that the sums of all tokens fit into
  * registers. */
@@ -216,17 +216,6 @@ static __device__ void store_token(const struct down_args &a, uint32_t t, uint32
         a.parts[((size_t)blockIdx.y * a.n_tok + t) * a.n_embd + column] = sum;
 }
 
-/* Dense: which rows come first is known before the kernel in front is done. */
-template <int T> static __device__ void fetch_ahead(const struct down_args &a, uint32_t tile0)
-{
-    const uint32_t begin = (uint32_t)((uint64_t)a.n_hot * blockIdx.y / gridDim.y);
-    const uint32_t end = (uint32_t)((uint64_t)a.n_hot * (blockIdx.y + 1) / gridDim.y);
-
-    if (threadIdx.x < AHEAD && begin + threadIdx.x < end && tile0 + TILE <= a.n_embd)
-        pi_prefetch_l2(a.w.data + (begin + threadIdx.x) * a.w.row_bytes + tile0 / pi_wt<T>::E * 16,
-                       TILE / pi_wt<T>::E * 16);
-}
-
 /* Grid (tiles, slices, groups of tokens). */
 template <int T, int NT>
 static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 4 : 2)
@@ -241,8 +230,6 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 4 : 2)
     uint32_t n, begin, end;
 
     pi_pdl_trigger();
-    if (a.dense)
-        fetch_ahead<T>(a, tile0);
     pi_pdl_wait();
     n = a.dense ? a.n_hot : *a.set.n;
     begin = (uint32_t)((uint64_t)n * blockIdx.y / gridDim.y);
@@ -260,12 +247,15 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, NT == 1 ? 4 : 2)
 
 /* ---- launching ---- */
 
-extern "C" uint32_t pi_k_down_parts(uint32_t n_hot, uint32_t n_embd, uint32_t n_tok)
+extern "C" uint32_t pi_k_down_parts(enum pi_k_ffn_kind kind, uint32_t n_hot, uint32_t n_embd,
+                                    uint32_t n_tok)
 {
     const uint32_t tiles = (n_embd + TILE - 1) / TILE;
     const uint32_t blocks = tiles * ((n_tok + PI_FFN_TOKENS - 1) / PI_FFN_TOKENS);
-    const uint32_t most = n_tok > 1 ? BLOCKS : 2 * BLOCKS;
-    /* at most so many in all: one more would come in a second wave and take as long as all others */
+    const uint32_t most = n_tok > 1                  ? BLOCKS
+                          : kind == PI_K_FFN_DENSE ? 2 * BLOCKS
+                                                   : 4 * BLOCKS;
+    /* at most so many in all: dense, one more would come in a second wave and take as long as all others */
     uint32_t parts = blocks < most ? most / blocks : 1, useful = n_hot / MEMBERS;
 
     if (n_hot == 0)
@@ -277,9 +267,10 @@ extern "C" uint32_t pi_k_down_parts(uint32_t n_hot, uint32_t n_embd, uint32_t n_
     return parts < useful ? parts : useful;
 }
 
-template <int T, int NT> static void launch_down(const struct down_args &a, void *stream)
+template <int T, int NT>
+static void launch_down(const struct down_args &a, enum pi_k_ffn_kind kind, void *stream)
 {
-    const dim3 grid((a.n_embd + TILE - 1) / TILE, pi_k_down_parts(a.n_hot, a.n_embd, a.n_tok),
+    const dim3 grid((a.n_embd + TILE - 1) / TILE, pi_k_down_parts(kind, a.n_hot, a.n_embd, a.n_tok),
                     (a.n_tok + NT - 1) / NT);
 
     PI_LAUNCH_PDL((ffn_down<T, NT>), grid, PI_FFN_THREADS, 0, (cudaStream_t)stream, a);
@@ -302,8 +293,8 @@ extern "C" void pi_k_ffn_down(const struct pi_dev_layer *layer, enum pi_k_ffn_ki
     a.n_tok = n_tok;
     a.dense = kind == PI_K_FFN_DENSE;
 #define DOWN(T)                                                                         \
-    PI_BY_TOKENS(n_tok, (launch_down<T, 1>(a, stream)), (launch_down<T, 2>(a, stream)), \
-                 (launch_down<T, 4>(a, stream)), (launch_down<T, 8>(a, stream)))
+    PI_BY_TOKENS(n_tok, (launch_down<T, 1>(a, kind, stream)), (launch_down<T, 2>(a, kind, stream)), \
+                 (launch_down<T, 4>(a, kind, stream)), (launch_down<T, 8>(a, kind, stream)))
     PI_BY_TYPE(layer->down_t.type, DOWN);
 #undef DOWN
 }

@@ -254,8 +254,9 @@ template <int T, int NT> static void launch_up(struct up_args *a, uint32_t n_col
     uint32_t per_item, n_items;
     dim3 grid;
 
-    /* all rows: whole ones by few warps keep the barriers rare */
-    a->walk = pi_walk_plan<T, NT>(n_cols, a->kind == PI_K_FFN_DENSE ? 2 : PI_FFN_WARPS);
+    /* all rows: long pieces by few warps keep the barriers rare */
+    a->walk = pi_walk_plan<T, NT>(
+        n_cols, a->kind == PI_K_FFN_DENSE ? (NT == 1 ? 4 : 2) : PI_FFN_WARPS);
     per_item = PI_FFN_WARPS / a->walk.team * (a->both ? PI_FFN_ROWS / 2 : PI_FFN_ROWS);
     n_items = a->n_hot / per_item + (a->n_hot % per_item != 0);
     grid = dim3(n_items < most ? n_items : most, (a->n_tok + NT - 1) / NT);

@@ -236,8 +236,8 @@ static struct device_limits limits_of_device(void)
     (void)cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     (void)cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     (void)cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device);
-    /* a quarter: half of the L2 is what one half of a large device sees, and the kernel in front wants some of it */
-    return {(uint32_t)n_sm, (size_t)shared, (size_t)l2 / 4};
+    /* an eighth: half of the L2 is what one half of a large device sees, and more than this takes bandwidth from the kernel in front */
+    return {(uint32_t)n_sm, (size_t)shared, (size_t)l2 / 8};
 }
 
 /* How many warps share an item: the fewest batches of loads one after the other in the busiest warp; of equals the most slices, whose last items end together. */

@@ -145,8 +145,8 @@ void pi_k_ffn_up(const struct pi_shape *shape, const struct pi_dev_layer *layer,
 bool pi_k_ffn_up_norms(const struct pi_shape *shape, const struct pi_dev_layer *layer,
                        enum pi_k_ffn_kind kind, uint32_t n_tok);
 
-/* Number of partial sums that pi_k_ffn_down() makes for a layer of n_hot neurons; n_tok of the bucket. */
-uint32_t pi_k_down_parts(uint32_t n_hot, uint32_t n_embd, uint32_t n_tok);
+/* Number of partial sums that pi_k_ffn_down() makes for a layer of n_hot neurons; n_tok of the bucket. Of all kinds PREDICTED makes the most. */
+uint32_t pi_k_down_parts(enum pi_k_ffn_kind kind, uint32_t n_hot, uint32_t n_embd, uint32_t n_tok);
 /* parts (pi_k_down_parts(), n_tok, n_embd): partial sums over fixed slices of the set of h * down_t rows; slices of equal size by *set->n, so that the work is
  * even; empty slices are zero. */
 void pi_k_ffn_down(const struct pi_dev_layer *layer, enum pi_k_ffn_kind kind, const float *h,
