@@ -16,7 +16,7 @@
 
 #define PI_MAX_GPUS 16
 
-/* What "kernel" is where it is not given. Fits the measured decode steps of a 7B F16 model on an H200, dense and predicted, with half to all of it in VRAM, within 6 %
+/* What "kernel" is where it is not given. Fits the measured decode steps of a 7B F16 model on an H200, dense and predicted, with half to all of it in VRAM, within 10 %
  * (docs/benchmarks.md; nine kernels a layer, together with the share of the bandwidth that solver/pi_cost.c grants them). */
 #define PI_HW_KERNEL 5.5e-6
 

@@ -10,7 +10,7 @@
 
 #define BLOCK       ((uint64_t)2 << 20) /* that the driver hands out memory in */
 #define MAX_CONTEXT ((uint64_t)1 << 30)
-#define MIN_CONTEXT ((uint64_t)32 << 20) /* less was never seen: the figure is of something else */
+#define MIN_CONTEXT ((uint64_t)192 << 20) /* less was never seen: the figure is of something else, as where the context was there already */
 #define SIDE        256u                 /* of the products' matrices */
 #define WORKSPACE   ((size_t)64 << 10)
 

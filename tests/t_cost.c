@@ -108,10 +108,10 @@ struct recorded {
 };
 
 static const struct recorded cases[] = {
-    {PI_MODE_DENSE, N_FF, 142, 221.5},
-    {PI_MODE_PREDICTED, N_FF, 196, 329.2},
-    {PI_MODE_PREDICTED, 6227, 196, 281.0},
-    {PI_MODE_PREDICTED, 1972, 196, 134.9},
+    {PI_MODE_DENSE, N_FF, 156, 234.5},
+    {PI_MODE_PREDICTED, N_FF, 228, 362.7},
+    {PI_MODE_PREDICTED, 6150, 228, 295.5},
+    {PI_MODE_PREDICTED, 1946, 228, 142.5},
 };
 
 static double expected(const struct recorded *r)

@@ -40,7 +40,7 @@ static void test_measure(void)
     EQ(c.bytes % (2 << 20), 0);
     OK(c.bytes <= 1 << 30);
     OK(c.free_bytes <= info.free_bytes); /* what it had allocated is given back */
-    OK(info.free_bytes - c.free_bytes <= 64 << 20);
+    OK(info.free_bytes - c.free_bytes <= 512 << 20); /* cuBLAS gives its own back too */
     PASSES(pi_gpu_context_measure(0, &again, &e), e);
     OK(!again.exact); /* the context was there: nothing tells it from others' memory */
     OK(again.bytes <= 1 << 30);
