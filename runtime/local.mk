@@ -44,6 +44,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/server/pi_api.c runtime/server/pi_api.h \
 	runtime/server/pi_call.c runtime/server/pi_call_int.h \
 	runtime/server/pi_calls.c runtime/server/pi_calls.h \
+	runtime/server/pi_origin.c runtime/server/pi_origin.h \
 	runtime/pi_verify.c runtime/pi_verify.h
 libpi_runtime_a_CFLAGS = $(AM_CFLAGS)
 
@@ -122,9 +123,10 @@ pi_run_SOURCES = runtime/pi-run.c \
 	runtime/pi_prompt.c runtime/pi_prompt.h \
 	runtime/pi_report.c runtime/pi_report.h \
 	runtime/pi_run_options.c runtime/pi_run_options.h
-pi_run_SOURCES += runtime/server/pi_server.h
+pi_run_SOURCES += runtime/server/pi_server.h runtime/server/pi_page.h runtime/server/pi_status.h
 if HAVE_MICROHTTPD
-pi_run_SOURCES += runtime/server/pi_server.c
+pi_run_SOURCES += runtime/server/pi_server.c runtime/server/pi_page.c runtime/server/pi_status.c
+nodist_pi_run_SOURCES = runtime/server/pi_page_data.c
 else
 pi_run_SOURCES += runtime/server/pi_server_none.c
 endif
@@ -139,4 +141,13 @@ pi_run_SOURCES += runtime/chat/pi_line_edit_none.c
 endif
 EXTRA_DIST += runtime/chat/pi_line_edit.c runtime/chat/pi_line_edit_none.c
 pi_run_LDADD    = $(PI_RUNTIME_LIBS) $(MICROHTTPD_LIBS) $(LIBEDIT_LIBS)
-EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_server_none.c
+EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_page.c runtime/server/pi_status.c runtime/server/pi_server_none.c
+
+# The page, as arrays of bytes in the program.
+EXTRA_DIST += runtime/server/page.html runtime/server/page.css runtime/server/page.js build-aux/embed.sh
+CLEANFILES += runtime/server/pi_page_data.c
+runtime/server/pi_page_data.c: $(srcdir)/runtime/server/page.html $(srcdir)/runtime/server/page.css \
+		$(srcdir)/runtime/server/page.js $(srcdir)/build-aux/embed.sh
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(SHELL) $(srcdir)/build-aux/embed.sh pi_page runtime/server/pi_page.h $(srcdir)/runtime/server/page.html \
+	    $(srcdir)/runtime/server/page.css $(srcdir)/runtime/server/page.js > $@-t && mv -f $@-t $@

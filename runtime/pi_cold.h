@@ -70,6 +70,12 @@ enum pi_code pi_cold_scratch_create(uint32_t n_max, uint32_t n_tok_max, uint32_t
                                     struct pi_cold_scratch **out, struct pi_err *err) PI_MUST_CHECK;
 void pi_cold_scratch_free(struct pi_cold_scratch *s); /* accepts NULL */
 
+/* Neurons that a run worked on, each once: of a job with token masks those that some token wants, else those that fired. */
+static inline uint64_t pi_cold_work(const struct pi_cold_job *job)
+{
+    return job->tokens != NULL ? job->stats.first_rows : job->stats.down_rows;
+}
+
 /* Called by all n_threads threads of job->pool inside one run. There is one barrier inside; out and stats are complete, and the scratch free for
  * the next job, after one barrier (or the end of the run) behind the call. */
 void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads);

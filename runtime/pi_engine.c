@@ -161,6 +161,7 @@ void pi_engine_destroy(struct pi_engine *e)
     pi_blas_scratch_free(&e->s.blas);
     free(e->s.lanes);
     free(e->s.mode);
+    free(e->s.work);
     free(e->s.traced);
     free(e->s.truth);
     free(e->tables);
@@ -263,6 +264,7 @@ static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err 
     const double seconds = pi_now() - start;
 
     e->timing.steps++;
+    e->n_steps += rc == PI_OK;
     e->timing.seconds_total += seconds;
     if (e->gpu != NULL) /* it keeps the rest of the account */
         return rc;
@@ -347,6 +349,17 @@ void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out)
 {
     *out = e->s.stats;
     memset(&e->s.stats, 0, sizeof(e->s.stats));
+}
+
+uint64_t pi_engine_get_work(const struct pi_engine *e, struct pi_layer_work *out)
+{
+    memcpy(out, e->s.work, e->s.m->shape.n_layer * sizeof(*out));
+    return e->n_steps;
+}
+
+uint32_t pi_engine_neurons_on(const struct pi_engine *e, uint32_t layer, uint32_t unit)
+{
+    return unit < e->s.n_units ? e->s.units[unit].layers[layer].n : 0;
 }
 
 void pi_engine_take_timing(struct pi_engine *e, struct pi_engine_timing *out)

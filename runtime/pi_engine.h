@@ -132,6 +132,18 @@ struct pi_engine_stats {
 };
 void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
 
+#define PI_WORK_UNITS 2 /* the CPU, and where the hot neurons are: a GPU, or the second unit of cpu+cpu */
+
+/* Neurons of a layer that decode steps worked on, on each unit, since the engine was made: those that fired; those that were expected to where the unit
+ * predicts them; all in dense layers. A step counts a neuron once, however many of its tokens want it. */
+struct pi_layer_work {
+    uint64_t neurons[PI_WORK_UNITS];
+};
+/* out (n_layer); returns the steps (a batch that is cut into pieces is several). Plain counters: for the thread that runs the engine. */
+uint64_t pi_engine_get_work(const struct pi_engine *e, struct pi_layer_work *out);
+/* Neurons of a layer that are placed on a unit. */
+uint32_t pi_engine_neurons_on(const struct pi_engine *e, uint32_t layer, uint32_t unit);
+
 /* Where the time of decode steps went since the engine was made or the figures were last taken. Times are wall clock, seconds. On the
  * CPU alone total and busy are the same and nothing is waited for. */
 struct pi_engine_timing {

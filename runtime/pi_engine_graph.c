@@ -73,6 +73,7 @@ enum pi_code pi_engine_resolve_modes(struct pi_engine *e, const struct pi_placem
     *need_t = place != NULL;
     s->keep_input = s->m->shape.parallel;
     PI_ALLOC(s->mode, s->m->shape.n_layer, err);
+    PI_ALLOC(s->work, s->m->shape.n_layer, err);
     for (uint32_t l = 0; l < s->m->shape.n_layer; l++) {
         s->mode[l] = choose_mode(e, place != NULL ? &place->layers[l] : NULL, l);
         *need_t = *need_t || s->mode[l] != PI_MODE_DENSE;

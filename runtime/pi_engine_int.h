@@ -20,6 +20,7 @@ struct pi_engine {
     struct pi_engine_gpu *gpu; /* NULL on the CPU alone */
     struct pi_trace *trace;
     struct pi_engine_timing timing;
+    uint64_t n_steps; /* ever */
     uint32_t *tables; /* (n_layer, n_ff): hot ids ascending, then cold ids ascending */
     void **scratch;   /* (n_scratch) everything of the memory plan */
     size_t n_scratch;

@@ -238,12 +238,13 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
     job->tokens = NULL;
 }
 
-static void book_cold(struct pi_exec_gpu *x)
+static void book_cold(struct pi_exec_gpu *x, uint32_t layer)
 {
     struct pi_state *s = x->s;
     const struct pi_layer_weights *w = x->job.w;
     const struct pi_cold_stats *st = &x->job.stats;
 
+    pi_ops_note_work(s, layer, PI_UNIT_CPU, pi_cold_work(&x->job));
     pi_ops_count(s, &s->stats.weights_ffn, s->m->shape.gated ? &w->gate : &w->up, st->first_rows);
     if (s->m->shape.gated)
         pi_ops_count(s, &s->stats.weights_ffn, &w->up, st->up_rows);
@@ -357,7 +358,7 @@ void pi_xg_walk(void *ctx, uint32_t thread, uint32_t n_threads)
         if (pi_team_ops[op->kind].joins || so->post != PI_NO_SLOT || is_cold(x, op))
             barrier(&w);
         if (thread == 0 && is_cold(x, op)) {
-            book_cold(x);
+            book_cold(x, op->layer);
             pi_xg_trace_mark(x, op->layer);
         }
         if (so->post != PI_NO_SLOT && thread == 0)

@@ -94,6 +94,7 @@ static void count_gpu(struct pi_exec_gpu *x)
         }
         if (y->n_hot == 0)
             continue;
+        pi_ops_note_work(s, l, 1, n_set_l);
         pi_ops_count(s, &s->stats.weights_ffn, gated ? &w->gate : &w->up,
                      mode == PI_MODE_PREDICTED && p->predict_hot ? n_set_l : y->n_hot);
         if (gated)

@@ -111,7 +111,9 @@ struct pi_state {
 
     const struct pi_observer *obs;
     uint8_t *traced, *truth;      /* (n_layer, n_ff) 0 or 1 a neuron; NULL: no trace */
-    struct pi_engine_stats stats; /* written by thread 0 */
+    /* written by thread 0 */
+    struct pi_engine_stats stats;
+    struct pi_layer_work *work; /* (n_layer) */
 };
 
 extern const struct pi_team_op pi_team_ops[PI_OP_KINDS];
@@ -197,6 +199,12 @@ void pi_ops_count(struct pi_state *s, uint64_t *weights, const struct pi_mat *w,
 /* The same rows for each of n_tok tokens, in one read. */
 void pi_ops_count_shared(struct pi_state *s, uint64_t *weights, const struct pi_mat *w,
                          uint64_t n_rows, uint32_t n_tok);
+
+/* Thread 0 notes neurons of a layer that a unit has worked on in this step. */
+static inline void pi_ops_note_work(struct pi_state *s, uint32_t layer, uint32_t unit, uint64_t n)
+{
+    s->work[layer].neurons[unit] += n;
+}
 
 /* Decode's feed-forward block (pi_ops_ffn.c). */
 void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,

@@ -284,17 +284,21 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
         if (n_threads > 1)
             pi_pool_barrier(b.s->pool, thread);
         down_rows(&b);
-        if (thread == 0)
+        if (thread == 0) {
             count_block(&b, dense,
                         &(struct pi_cold_stats){.first_rows = b.ul->n,
                                                 .up_rows = b.ul->n,
                                                 .up_active = (uint64_t)n_tok * b.ul->n});
+            pi_ops_note_work(b.s, op->layer, op->owner, b.ul->n);
+            }
         return;
     }
     job = job_of(&b, dense);
     pi_cold_run(&job, thread, n_threads);
-    if (thread == 0)
+    if (thread == 0) {
         count_block(&b, dense, &job.stats);
+        pi_ops_note_work(b.s, op->layer, op->owner, pi_cold_work(&job));
+    }
 }
 
 /* The same columns per thread as down_rows() and pi_cold_run() write: no barrier lies between. */

@@ -349,6 +349,8 @@ static bool fill(struct pi_calls *q)
     pi_batcher_totals(q->opt.batcher, &q->totals.batch);
     (void)pthread_mutex_unlock(&q->lock);
     cancel_some(q, dropped);
+    if (q->opt.look != NULL)
+        q->opt.look(q->opt.look_ctx);
     return pi_batcher_active(q->opt.batcher) > 0;
 }
 

@@ -67,6 +67,8 @@ struct pi_calls_options {
     uint32_t n_ctx;             /* positions of a sequence */
     double
         time_limit; /* seconds from when a choice has a slot, then it ends as if by length; 0: none */
+    void (*look)(void *ctx); /* called by pi_calls_work(), between rounds and at least every 0.1 s of rest; or NULL */
+    void *look_ctx;
 };
 
 struct pi_calls_totals {

@@ -6,16 +6,21 @@
 #include "common/pi_progress.h"
 #include "runtime/server/pi_api.h"
 #include "runtime/server/pi_call_int.h"
+#include "runtime/server/pi_origin.h"
+#include "runtime/server/pi_page.h"
+#include "runtime/server/pi_status.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STREAM_BLOCK   16384
 #define IDLE_SECONDS   60 /* a connection without progress */
@@ -28,7 +33,9 @@ struct server {
     struct pi_loaded *l;
     struct pi_api api;
     struct pi_calls *calls;
+    struct pi_status *status;
     char *model; /* its name; owned */
+    char own[256]; /* this machine's name, or empty */
     double began;
     long long created;
     atomic_ullong answers[6]; /* by hundreds of the status */
@@ -141,6 +148,32 @@ static enum MHD_Result get_metrics(struct request *r)
         t.batch.s_prompt, t.batch.s_decode, (unsigned)t.active, (unsigned)t.waiting,
         pi_now() - r->s->began);
     return reply(r, 200, "text/plain; version=0.0.4", text, true);
+}
+
+static enum MHD_Result get_status(struct request *r)
+{
+    struct pi_calls_totals t;
+
+    pi_calls_get_totals(r->s->calls, &t);
+    return reply_json(r, 200, pi_status_json(r->s->status, &t));
+}
+
+static enum MHD_Result get_page(struct request *r, const struct pi_page_file *f)
+{
+    struct MHD_Response *m =
+        MHD_create_response_from_buffer(*f->size, (void *)(uintptr_t)f->data, /* is only read */
+                                        MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result ok;
+
+    if (m == NULL)
+        return MHD_NO;
+    (void)MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, f->type);
+    for (const struct pi_page_header *h = pi_page_headers; h->name != NULL; h++)
+        (void)MHD_add_response_header(m, h->name, h->value);
+    atomic_fetch_add_explicit(&r->s->answers[2], 1, memory_order_relaxed);
+    ok = MHD_queue_response(r->connection, 200, m);
+    MHD_destroy_response(m);
+    return ok;
 }
 
 /* ---- POST ----------------------------------------------------------------------------------- */
@@ -279,12 +312,45 @@ static bool is_post_path(const char *path)
 static bool is_get_path(const char *path)
 {
     return strcmp(path, "/v1/models") == 0 || strncmp(path, "/v1/models/", 11) == 0 ||
-           strcmp(path, "/metrics") == 0 || strcmp(path, "/health") == 0;
+           strcmp(path, "/metrics") == 0 || strcmp(path, "/health") == 0 ||
+           strcmp(path, "/status") == 0 || pi_page_find(path) != NULL;
+}
+
+/* Needs no key: the page asks for it. */
+static bool is_open_path(const char *path)
+{
+    return strcmp(path, "/health") == 0 || pi_page_find(path) != NULL;
 }
 
 static bool is_get(const char *method)
 {
     return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
+static const char *header_of(const struct request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+/* Without a key, a browser may only come from this server's own page (pi_origin.h); *done as below. */
+static bool refuse_browser(struct request *r, enum MHD_Result *done)
+{
+    const char *host = header_of(r, MHD_HTTP_HEADER_HOST),
+               *origin = header_of(r, MHD_HTTP_HEADER_ORIGIN);
+
+    if (r->s->o->api_key != NULL)
+        return false;
+    if (!pi_host_is_ours(host, r->s->own))
+        *done = refuse(r, 403,
+                       "a server without --api-key is not asked by this name: use its address, "
+                       "or localhost",
+                       NULL, "host_not_allowed");
+    else if (!pi_origin_is_host(origin, host))
+        *done = refuse(r, 403, "a server without --api-key takes nothing from other sites' pages",
+                       NULL, "origin_not_allowed");
+    else
+        return false;
+    return true;
 }
 
 /* What can be refused before a body is taken: true, and *done says how that went. */
@@ -293,13 +359,14 @@ static bool refuse_head(struct request *r, const char *method, const char *path,
 {
     const char *key = r->s->o->api_key;
 
+    if (refuse_browser(r, done))
+        return true;
     if (!is_post_path(path) && !is_get_path(path))
         *done = refuse(r, 404, "no such path", NULL, NULL);
     else if (is_post_path(path) ? strcmp(method, "POST") != 0 : !is_get(method))
         *done = refuse(r, 405, "not with this method", NULL, NULL);
-    else if (key != NULL && strcmp(path, "/health") != 0 &&
-             !is_key(key, MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND,
-                                                      MHD_HTTP_HEADER_AUTHORIZATION)))
+    else if (key != NULL && !is_open_path(path) &&
+             !is_key(key, header_of(r, MHD_HTTP_HEADER_AUTHORIZATION)))
         *done = refuse(r, 401, "no or a wrong API key", NULL, "invalid_api_key");
     else
         return false;
@@ -309,11 +376,16 @@ static bool refuse_head(struct request *r, const char *method, const char *path,
 static enum MHD_Result answer(struct request *r, const char *method, const char *path)
 {
     static char health[] = "{\"status\":\"ok\"}";
+    const struct pi_page_file *page = pi_page_find(path);
 
     if (strcmp(path, "/health") == 0)
         return reply(r, 200, "application/json", health, false);
     if (strcmp(path, "/metrics") == 0)
         return get_metrics(r);
+    if (strcmp(path, "/status") == 0)
+        return get_status(r);
+    if (page != NULL)
+        return get_page(r, page);
     return is_get(method) ? get_models(r, path) : post(r, path);
 }
 
@@ -444,8 +516,11 @@ static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
                                   .n_slots = o->n_parallel,
                                   .n_queue = o->n_parallel * QUEUE_PER_SLOT,
                                   .time_limit = o->time_limit};
+    struct pi_status_options so;
     bool known = true;
 
+    if (gethostname(s->own, sizeof(s->own)) != 0 || memchr(s->own, 0, sizeof(s->own)) == NULL)
+        s->own[0] = 0;
     s->model = model_name(o->model, err);
     if (s->model == NULL)
         return PI_E_NOMEM;
@@ -463,6 +538,13 @@ static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
         pi_run_notice(log,
                       "the model names no chat format that is known: plain User: and Assistant: "
                       "(--chat-template names another)");
+    so = (struct pi_status_options){.loaded = s->l,
+                                    .model = s->model,
+                                    .format = pi_chat_name(s->api.format),
+                                    .n_slots = o->n_parallel};
+    PI_TRY(pi_status_create(&so, &s->status, err));
+    co.look = pi_status_look;
+    co.look_ctx = s->status;
     PI_TRY(pi_batcher_create(&bo, s->l->tok, batcher, err));
     co.batcher = *batcher;
     PI_TRY(pi_calls_create(&co, &s->calls, err));
@@ -492,6 +574,7 @@ out:
         MHD_stop_daemon(daemon);
     pi_batcher_destroy(batcher);
     pi_calls_destroy(s.calls);
+    pi_status_destroy(s.status);
     free(s.model);
     return rc;
 }
