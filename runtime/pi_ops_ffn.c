@@ -290,7 +290,7 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
                                                 .up_rows = b.ul->n,
                                                 .up_active = (uint64_t)n_tok * b.ul->n});
             pi_ops_note_work(b.s, op->layer, op->owner, b.ul->n);
-            }
+        }
         return;
     }
     job = job_of(&b, dense);

@@ -1,0 +1,104 @@
+#!/bin/sh
+# pi-run --serve: the page, the figures behind it, and whom a server without a key refuses.
+. "$abs_top_srcdir/tests/cli/run_lib.sh"
+. "$abs_top_srcdir/bench/json.sh"
+pi-run --serve -m /nonexistent 2>&1 | grep -q 'no HTTP server' && {
+    echo "1..0 # SKIP no libmicrohttpd"
+    exit 0
+}
+m=$tmp/m.gguf
+works 'a model' pi-convert "$ref/llama-relu" -o "$m" --type f32 -q --no-self-check
+works 'a placement' make_artifact placement "$m" "$tmp/m.placement.gguf" 0.5
+
+start() { # OPTIONS: sets port and pid
+    pi-run -m "$m" --serve --port 0 -c 256 -t 1 --device cpu+cpu "$@" >"$tmp/server.out" 2>"$tmp/server.err" &
+    pid=$!
+    port=
+    for i in $(seq 600); do
+        port=$(sed -n 's|.*listening on http://127.0.0.1:\([0-9]*\).*|\1|p' "$tmp/server.err")
+        [ -z "$port" ] || break
+        sleep 0.1
+    done
+}
+stop() { # NAME
+    kill -TERM $pid
+    wait $pid
+    check $? "$1: ends with status 0"
+}
+call() { # METHOD PATH BODY [HEADER]: $tmp/out has the body, $got the status
+    http_call "$port" "$@" >"$tmp/raw" 2>"$tmp/err"
+    got=$(sed -n 1p "$tmp/raw")
+    sed 1d "$tmp/raw" >"$tmp/out"
+}
+said() { grep -qE -e "$1" "$tmp/out"; }
+
+start
+call GET / ''
+[ "$got" = 200 ] && cmp -s "$tmp/out" "$abs_top_srcdir/runtime/server/page.html"
+check $? 'the page, byte for byte'
+for f in page.css page.js; do
+    call GET /$f ''
+    [ "$got" = 200 ] && cmp -s "$tmp/out" "$abs_top_srcdir/runtime/server/$f"
+    check $? "$f"
+done
+! grep -nE '(src|href)="?(https?:)?//|innerHTML|outerHTML|insertAdjacentHTML|document\.write|@import|url\(' \
+    "$abs_top_srcdir/runtime/server/page.html" "$abs_top_srcdir/runtime/server/page.css" "$abs_top_srcdir/runtime/server/page.js"
+check $? 'nothing from elsewhere, no text taken for HTML'
+
+call GET /status ''
+[ "$got" = 200 ] && [ "$(json_get "$tmp/out" device)" = cpu+cpu ] && [ "$(json_get "$tmp/out" density)" = null ]
+check $? 'status: no figures before the first step'
+call POST /v1/completions '{"prompt":"Hello there","max_tokens":21,"seed":7,"ignore_eos":true}'
+for i in $(seq 100); do
+    call GET /status ''
+    [ "$(json_part "$tmp/out" steps neurons)" = 20 ] || said '"steps":20,"layers"' && break
+    sleep 0.1
+done
+said '"decode":\{"tokens":21,"steps":20,' && said '"steps":20,"layers"' && said '"hot_unit":"cpu"'
+status=$?
+check $status 'status: 21 tokens in 20 steps'
+[ $status = 0 ] || sed 's/^/# /' "$tmp/out"
+per=$(json_get "$tmp/out" per_layer)
+json_list "$tmp/out" hot_neurons >"$tmp/hot_n"
+json_list "$tmp/out" hot_active >"$tmp/hot"
+json_list "$tmp/out" cold_active >"$tmp/cold"
+json_list "$tmp/out" hot_share >"$tmp/share"
+json_list "$tmp/out" density >"$tmp/density"
+paste "$tmp/hot_n" "$tmp/hot" "$tmp/cold" "$tmp/share" "$tmp/density" | awk -v per="$per" '
+    function near(a, b) { return a - b < 1e-9 && b - a < 1e-9 }
+    $1 < 1 || $1 >= per || $2 > 20 * $1 || $3 > 20 * (per - $1) { bad = 1 }
+    !near($4, $2 / ($2 + $3)) || !near($5, ($2 + $3) / (20 * per)) { bad = 1 }
+    { active += $2 + $3 }
+    END { exit bad || NR < 2 || active == 0 }'
+check $? 'status: each layer within what is placed there, shares and densities those of the counts'
+
+# Whom a server without a key refuses: foreign names for it (DNS rebinding), and other sites' pages.
+call GET /status '' 'Origin: http://localhost'
+[ "$got" = 200 ]
+check $? 'its own origin'
+call POST /v1/completions '{"prompt":"x","max_tokens":1}' 'Origin: http://evil.example'
+[ "$got" = 403 ] && said origin_not_allowed
+check $? 'another origin'
+call GET /status '' 'Origin: null'
+[ "$got" = 403 ]
+check $? 'an origin without name'
+call GET /status "" "Host: evil.example"
+[ "$got" = 403 ] && said host_not_allowed
+check $? "another name"
+call GET /status "" "Host: 127.0.0.1:$port"
+[ "$got" = 200 ]
+check $? "an address"
+stop 'a server'
+
+start --api-key sesame
+call GET / ''
+[ "$got" = 200 ]
+check $? 'the page needs no key'
+call GET /status ''
+[ "$got" = 401 ]
+check $? 'the figures do'
+call GET /status '' 'Authorization: Bearer sesame'
+[ "$got" = 200 ]
+check $? 'the key'
+stop 'a server with a key'
+echo "1..$n"
