@@ -76,7 +76,7 @@ size_t pi_fuzz_seed(unsigned i, uint8_t *buf, size_t cap)
             "t{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{"
             "\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}}"),
         SEED(
-            "t{\"normalizer\":{\"type\":\"Prepend\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"u\",\"vocab\":{\"a\":0,"
+            "t{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":false,\"unk_token\":\"u\",\"vocab\":{\"a\":0,"
             "\"b\":1,\"ab\":2,\"<0x0A>\":3,\"u\":4},\"merges\":[\"a b\"]}}"),
         SEED(
             "m\n\x0e\n\5<unk>\x15\0\0\0\0\x18\2\n\x08\n\1a\x15\0\0\x80\xbf\x12\x11\x18\2\xc0\2\0\xd8\2\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"
