@@ -100,5 +100,6 @@ pi_cli_tests += tests/cli/emu-orders.sh
 # pi-run on the emulated GPU, for the command-line tests.
 check_PROGRAMS += tests/emu/pi-run-emu
 tests_emu_pi_run_emu_SOURCES = $(pi_run_SOURCES)
+nodist_tests_emu_pi_run_emu_SOURCES = $(nodist_pi_run_SOURCES)
 tests_emu_pi_run_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS) $(MICROHTTPD_LIBS) $(LIBEDIT_LIBS)
 endif
