@@ -132,7 +132,8 @@ struct pi_engine_stats {
 };
 void pi_engine_take_stats(struct pi_engine *e, struct pi_engine_stats *out);
 
-#define PI_WORK_UNITS 2 /* the CPU, and where the hot neurons are: a GPU, or the second unit of cpu+cpu */
+#define PI_WORK_UNITS \
+    2 /* the CPU, and where the hot neurons are: a GPU, or the second unit of cpu+cpu */
 
 /* Neurons of a layer that decode steps worked on, on each unit, since the engine was made: those that fired; those that were expected to where the unit
  * predicts them; all in dense layers. A step counts a neuron once, however many of its tokens want it. */

@@ -110,7 +110,7 @@ struct pi_state {
     void *products_ctx;
 
     const struct pi_observer *obs;
-    uint8_t *traced, *truth;      /* (n_layer, n_ff) 0 or 1 a neuron; NULL: no trace */
+    uint8_t *traced, *truth; /* (n_layer, n_ff) 0 or 1 a neuron; NULL: no trace */
     /* written by thread 0 */
     struct pi_engine_stats stats;
     struct pi_layer_work *work; /* (n_layer) */

@@ -39,8 +39,8 @@ static void ask(int s, const char *method, const char *path, const char *body, c
     int k = snprintf(head, sizeof(head),
                      "%s %s HTTP/1.1\r\n%sConnection: close\r\n%s%s"
                      "Content-Length: %zu\r\n\r\n",
-                     method, path, strncmp(header, "Host:", 5) == 0 ? "" : "Host: localhost\r\n", header,
-                     *header != '\0' ? "\r\n" : "", strlen(body));
+                     method, path, strncmp(header, "Host:", 5) == 0 ? "" : "Host: localhost\r\n",
+                     header, *header != '\0' ? "\r\n" : "", strlen(body));
 
     if (k < 0 || (size_t)k >= sizeof(head) || write(s, head, (size_t)k) != k)
         die("write");

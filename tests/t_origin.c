@@ -6,15 +6,23 @@
 
 int main(void)
 {
-    static const char *const ours[] = {"localhost",      "localhost:8080", "LOCALHOST:1",
-                                       "localhost.",     "pi.localhost",   "127.0.0.1",
-                                       "127.0.0.1:8080", "192.168.1.5:80", "[::1]",
-                                       "[::1]:8080",     "box",            "BOX:8080"};
-    static const char *const others[] = {"",           "evil.example",  "evil.example:8080",
-                                         "127.0.0.1.evil.example",      "localhost.evil.example",
-                                         "notlocalhost", "[::1",        "[evil]",
-                                         "[::1]x",     "localhost:x",   "localhost:8080:1",
-                                         "127.0.0.1@evil.example",      "box.evil.example"};
+    static const char *const ours[] = {
+        "localhost", "localhost:8080", "LOCALHOST:1",    "localhost.", "pi.localhost",
+        "127.0.0.1", "127.0.0.1:8080", "192.168.1.5:80", "[::1]",      "[::1]:8080",
+        "box",       "BOX:8080"};
+    static const char *const others[] = {"",
+                                         "evil.example",
+                                         "evil.example:8080",
+                                         "127.0.0.1.evil.example",
+                                         "localhost.evil.example",
+                                         "notlocalhost",
+                                         "[::1",
+                                         "[evil]",
+                                         "[::1]x",
+                                         "localhost:x",
+                                         "localhost:8080:1",
+                                         "127.0.0.1@evil.example",
+                                         "box.evil.example"};
 
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
         STREQ(pi_host_is_ours(ours[i], "box") ? ours[i] : "refused", ours[i]);

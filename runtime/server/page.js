@@ -86,7 +86,7 @@ function addTurn(role, text) {
   const name = document.createElement("h2");
   const body = document.createElement("div");
   turn.className = "turn " + role;
-  name.textContent = role === "user" ? "You" : el("model").textContent;
+  name.textContent = role === "user" ? "You" : "Model";
   body.className = "text";
   body.textContent = text;
   turn.append(name, body);
@@ -145,7 +145,7 @@ function take(answer, event) {
   answer.text += choice.delta.content;
   answer.last = performance.now();
   answer.first ||= answer.last;
-  answer.body.textContent = answer.text;
+  answer.body.textContent = answer.text.trimStart(); // formats leave a space in front
   if (follow) toEnd();
 }
 

@@ -23,7 +23,8 @@ static bool is_v6(const char *host)
     const char *end = strchr(host, ']');
     const size_t n = end != NULL ? (size_t)(end - host) - 1 : 0;
 
-    if (end == NULL || n >= sizeof(text) || (end[1] != '\0' && (end[1] != ':' || !is_port(end + 2))))
+    if (end == NULL || n >= sizeof(text) ||
+        (end[1] != '\0' && (end[1] != ':' || !is_port(end + 2))))
         return false;
     memcpy(text, host + 1, n);
     text[n] = '\0';

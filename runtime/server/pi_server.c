@@ -34,7 +34,7 @@ struct server {
     struct pi_api api;
     struct pi_calls *calls;
     struct pi_status *status;
-    char *model; /* its name; owned */
+    char *model;   /* its name; owned */
     char own[256]; /* this machine's name, or empty */
     double began;
     long long created;

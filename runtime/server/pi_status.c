@@ -86,8 +86,7 @@ static json_t *layer_json(const struct pi_status *s, uint32_t layer)
 {
     const struct pi_engine *e = s->opt.loaded->engine;
     const uint64_t *n = s->work[layer].neurons;
-    const double all = (double)(n[0] + n[1]),
-                 most = (double)s->steps * (double)shape_of(s)->n_ff;
+    const double all = (double)(n[0] + n[1]), most = (double)s->steps * (double)shape_of(s)->n_ff;
 
     return json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "mode",
                      pi_mode_name(pi_engine_layer_mode(e, layer)), "hot_neurons",
@@ -126,18 +125,18 @@ json_t *pi_status_json(struct pi_status *s, const struct pi_calls_totals *t)
     unit = hot_unit(l, name, sizeof(name));
     if (l->gpu >= 0)
         device = name;
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:I, s:f,"
-        " s:{s:I, s:I, s:I},"
-        " s:{s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o},"
-        " s:{s:s?, s:I, s:I, s:o}}",
-        "model", s->opt.model, "device", device, "mode", pi_mode_name(l->mode), "act",
-        pi_act_type_name(l->act), "chat_format", s->opt.format, "context", (json_int_t)l->n_ctx,
-        "uptime_seconds", pi_now() - s->began, "slots", "all", (json_int_t)s->opt.n_slots, "active",
-        (json_int_t)t->active, "waiting", (json_int_t)t->waiting, "prompt", "tokens",
-        (json_int_t)b->prompt_tokens, "reused_tokens", (json_int_t)b->reused_tokens, "seconds",
-        b->s_prompt, "decode", "tokens", (json_int_t)b->drawn_tokens, "steps", (json_int_t)b->steps,
-        "seconds", b->s_decode, "tokens_per_second", share((double)b->step_tokens, b->s_decode),
-        "neurons", "hot_unit", unit, "per_layer", (json_int_t)shape_of(s)->n_ff, "steps", steps,
-        "layers", layers);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f,"
+                     " s:{s:I, s:I, s:I},"
+                     " s:{s:I, s:I, s:f}, s:{s:I, s:I, s:f, s:o},"
+                     " s:{s:s?, s:I, s:I, s:o}}",
+                     "model", s->opt.model, "device", device, "mode", pi_mode_name(l->mode), "act",
+                     pi_act_type_name(l->act), "chat_format", s->opt.format, "context",
+                     (json_int_t)l->n_ctx, "uptime_seconds", pi_now() - s->began, "slots", "all",
+                     (json_int_t)s->opt.n_slots, "active", (json_int_t)t->active, "waiting",
+                     (json_int_t)t->waiting, "prompt", "tokens", (json_int_t)b->prompt_tokens,
+                     "reused_tokens", (json_int_t)b->reused_tokens, "seconds", b->s_prompt,
+                     "decode", "tokens", (json_int_t)b->drawn_tokens, "steps", (json_int_t)b->steps,
+                     "seconds", b->s_decode, "tokens_per_second",
+                     share((double)b->step_tokens, b->s_decode), "neurons", "hot_unit", unit,
+                     "per_layer", (json_int_t)shape_of(s)->n_ff, "steps", steps, "layers", layers);
 }

@@ -11,7 +11,7 @@ works 'a model' pi-convert "$ref/llama-relu" -o "$m" --type f32 -q --no-self-che
 works 'a placement' make_artifact placement "$m" "$tmp/m.placement.gguf" 0.5
 
 start() { # OPTIONS: sets port and pid
-    pi-run -m "$m" --serve --port 0 -c 256 -t 1 --device cpu+cpu "$@" >"$tmp/server.out" 2>"$tmp/server.err" &
+    pi-run -m "$m" --serve --port 0 -c 256 -t 1 --device cpu+cpu --parallel 1 "$@" >"$tmp/server.out" 2>"$tmp/server.err" &
     pid=$!
     port=
     for i in $(seq 600); do
@@ -71,6 +71,26 @@ paste "$tmp/hot_n" "$tmp/hot" "$tmp/cold" "$tmp/share" "$tmp/density" | awk -v p
     { active += $2 + $3 }
     END { exit bad || NR < 2 || active == 0 }'
 check $? 'status: each layer within what is placed there, shares and densities those of the counts'
+
+# A browser: the question in the address is asked, and its answer is the text of the command line.
+browser=
+for b in chromium chromium-headless-shell; do
+    [ -n "$browser" ] || ! command -v $b >/dev/null || browser=$b
+done
+if [ -z "$browser" ]; then
+    check 0 "the page in a browser # SKIP no chromium"
+else
+    printf "Hello there\n" >"$tmp/in"
+    pi-run -q -m "$m" --chat -c 256 -t 1 --device cpu+cpu -s 7 -n 12 <"$tmp/in" 2>/dev/null |
+        sed "s/&/\\&amp;/g; s/</\\&lt;/g; s/>/\\&gt;/g" >"$tmp/cli"
+    timeout 120 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$tmp/browser" --virtual-time-budget=60000 \
+        --dump-dom "http://127.0.0.1:$port/#ask=Hello%20there&seed=7&max_tokens=12" >"$tmp/dom" 2>"$tmp/err"
+    tr "\n" "\001" <"$tmp/dom" | sed "s/.*turn assistant//; s/.*class=\"text\">//; s/<\/div>.*//" | tr "\001" "\n" >"$tmp/shown"
+    [ -s "$tmp/shown" ] && [ "$(cat "$tmp/shown")" = "$(cat "$tmp/cli")" ] && grep -q "data-done=" "$tmp/dom"
+    status=$?
+    check $status "the page in a browser: the text of the command line"
+    [ $status = 0 ] || { sed "s/^/# cli: /" "$tmp/cli"; sed "s/^/# dom: /" "$tmp/shown"; }
+fi
 
 # Whom a server without a key refuses: foreign names for it (DNS rebinding), and other sites' pages.
 call GET /status '' 'Origin: http://localhost'
