@@ -2,8 +2,8 @@
  * pi_page.h - the page that a server shows to browsers: files that are part of the program (page.html, page.css, page.js in this folder; build-aux/embed.sh makes
  * pi_page_data.c of them). They load nothing from elsewhere, and the policy sent along forbids it.
  */
-#ifndef PI_PAGE_H
-#define PI_PAGE_H
+#ifndef PI_SERVER_PAGE_H
+#define PI_SERVER_PAGE_H
 
 #include <stddef.h>
 
