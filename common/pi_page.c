@@ -242,6 +242,14 @@ void pi_page_rules_end(struct pi_page *p)
     pi_html_markup(&p->html, "</div>\n</section>\n");
 }
 
+void pi_page_rule_zeros(struct pi_page *p)
+{
+    pi_page_rule(p, "Has the activation zeros?", p->sparse ? 1.0 : 0.0, p->sparse ? "yes" : "no",
+                 "no: the model will not gain from sparsity, whatever else the files say",
+                 p->sparse ? "inactive neurons can be left out without changing the result"
+                           : "every neuron counts for every token");
+}
+
 void pi_page_rule_hot(struct pi_page *p)
 {
     char shown[PI_FIGURE];

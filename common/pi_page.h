@@ -78,7 +78,8 @@ void pi_page_rules(struct pi_page *p);
 void pi_page_rule(struct pi_page *p, const char *what, double value, const char *shown,
                   const char *thresholds, const char *reading);
 void pi_page_rules_end(struct pi_page *p);
-/* The rule on the hot set, for both reports. */
+/* The rules that both reports have: on the activation, on the hot set. */
+void pi_page_rule_zeros(struct pi_page *p);
 void pi_page_rule_hot(struct pi_page *p);
 
 /* Sections: how activations concentrate; density, predictors and their quality, layer by layer; words. Nothing without a profile (a predictor

@@ -185,10 +185,7 @@ static void rules(struct work *w)
     char s[PI_FIGURE];
 
     pi_page_rules(p);
-    pi_page_rule(p, "Has the activation zeros?", p->sparse ? 1.0 : 0.0, p->sparse ? "yes" : "no",
-                 "no: the model will not gain, whatever else the files say",
-                 p->sparse ? "inactive neurons can be left out without changing the result"
-                           : "every neuron counts for every token");
+    pi_page_rule_zeros(p);
     if (p->sparse && p->profile != NULL) {
         pi_page_rule(
             p, "Bytes a token reads in dense mode over those in the best mode", w->factor,

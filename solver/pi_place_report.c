@@ -269,15 +269,12 @@ static void rules(struct work *w)
     char s[PI_FIGURE];
 
     pi_page_rules(p);
-    pi_page_rule(p, "Has the activation zeros?", p->sparse ? 1.0 : 0.0, p->sparse ? "yes" : "no",
-                 "no: the model will not gain from sparsity, whatever else the files say",
-                 p->sparse ? "inactive neurons can be left out without changing the result"
-                           : "every neuron counts for every token");
+    pi_page_rule_zeros(p);
     if (p->sparse && p->profile != NULL && w->in->mode != PI_MODE_DENSE)
         pi_page_rule(
             p, "Expected tokens/s over those of the same budget without sparsity", w->sparse,
             pi_figure_factor(w->sparse, s),
-            "from 1.5 ×: a gain; from 1.1 ×: a small one; below: within what the model of costs is off by (6 % where it was measured)",
+            "from 1.5 ×: a gain; from 1.1 ×: a small one; below: within what the model of costs is off by (10 % where it was measured)",
             w->sparse >= PI_PAGE_GAIN         ? "sparse enough to gain"
             : w->sparse >= PI_PAGE_SMALL_GAIN ? "gains a little"
                                               : "will hardly gain");

@@ -2,37 +2,14 @@
 # pi-run --serve: the page, the figures behind it, and whom a server without a key refuses.
 . "$abs_top_srcdir/tests/cli/run_lib.sh"
 . "$abs_top_srcdir/bench/json.sh"
-pi-run --serve -m /nonexistent 2>&1 | grep -q 'no HTTP server' && {
-    echo "1..0 # SKIP no libmicrohttpd"
-    exit 0
-}
+. "$abs_top_srcdir/tests/cli/serve_lib.sh"
 m=$tmp/m.gguf
 works 'a model' pi-convert "$ref/llama-relu" -o "$m" --type f32 -q --no-self-check
 works 'a placement' make_artifact placement "$m" "$tmp/m.placement.gguf" 0.5
 
-start() { # OPTIONS: sets port and pid
-    pi-run -m "$m" --serve --port 0 -c 256 -t 1 --device cpu+cpu --parallel 1 "$@" >"$tmp/server.out" 2>"$tmp/server.err" &
-    pid=$!
-    port=
-    for i in $(seq 600); do
-        port=$(sed -n 's|.*listening on http://127.0.0.1:\([0-9]*\).*|\1|p' "$tmp/server.err")
-        [ -z "$port" ] || break
-        sleep 0.1
-    done
-}
-stop() { # NAME
-    kill -TERM $pid
-    wait $pid
-    check $? "$1: ends with status 0"
-}
-call() { # METHOD PATH BODY [HEADER]: $tmp/out has the body, $got the status
-    http_call "$port" "$@" >"$tmp/raw" 2>"$tmp/err"
-    got=$(sed -n 1p "$tmp/raw")
-    sed 1d "$tmp/raw" >"$tmp/out"
-}
-said() { grep -qE -e "$1" "$tmp/out"; }
+units='--device cpu+cpu --parallel 1'
 
-start
+start $units
 call GET / ''
 [ "$got" = 200 ] && cmp -s "$tmp/out" "$abs_top_srcdir/runtime/server/page.html"
 check $? 'the page, byte for byte'
@@ -110,7 +87,7 @@ call GET /status "" "Host: 127.0.0.1:$port"
 check $? "an address"
 stop 'a server'
 
-start --api-key sesame
+start $units --api-key sesame
 call GET / ''
 [ "$got" = 200 ]
 check $? 'the page needs no key'
