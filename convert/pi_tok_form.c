@@ -76,14 +76,20 @@ static const struct part parts[N_PARTS] = {
 static const char *const regexes[N_PARTS] = {
     [LLAMA3] = ENGLISH "\\p{N}{1,3}" REST, [QWEN2] = ENGLISH "\\p{N}" REST};
 
+/* word is one of the words of list, which single spaces separate. */
 static bool has_word(const char *list, const char *word)
 {
-    const char *at = strstr(list, word);
     const size_t n = strlen(word);
 
-    while (at != NULL && ((at > list && at[-1] != ' ') || (at[n] != ' ' && at[n] != '\0')))
-        at = strstr(at + 1, word);
-    return at != NULL;
+    for (;; list++) {
+        const size_t len = strcspn(list, " ");
+
+        if (len > 0 && len == n && memcmp(list, word, n) == 0)
+            return true;
+        list += len;
+        if (*list == '\0')
+            return false;
+    }
 }
 
 /* The part's description; the caller's to json_decref(). NULL: no memory. */

@@ -324,6 +324,8 @@ static void test_forms(void)
         NO("{" BL BPE("\"ignore_merges\":true") "}", "ignore_merges"),
         NO("{" BL BPE("\"byte_fallback\":1") "}", "byte_fallback"),
         NO("{" BL BPE("\"mystery\":true") "}", "mystery"),
+        NO("{" BL BPE("\"\":true") "}", "the model's \"\""),
+        NO("{" BL BPE("\"vocab merges\":true") "}", "vocab merges"),
         NO("{" BL BPE("\"byte_fallback\":true") "}", "pre-tokeniser with byte fallback"),
         NO(ADDED("lstrip"), "\"lstrip\": true"),
         NO(ADDED("rstrip"), "\"rstrip\": true"),
