@@ -1,5 +1,5 @@
 # Unit tests (TAP programs), CLI tests (shell scripts that print TAP), fuzz targets.
-EXTRA_DIST += $(pi_cli_tests) tests/env.sh.in tests/lsan.supp
+EXTRA_DIST += $(pi_cli_tests) tests/env.sh.in tests/gpu_check.sh tests/lsan.supp
 TEST_EXTENSIONS = .sh
 pi_tap = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 LOG_DRIVER    = $(pi_tap)
