@@ -26,6 +26,13 @@ tests_t_recipe_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_convert
 tests_t_convert_SOURCES = tests/t_convert.c tests/hf_copy.h tests/scratch.h tests/tap.h
 tests_t_convert_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+pi_unit_tests += tests/t_powerinfer
+tests_t_powerinfer_SOURCES = tests/t_powerinfer.c tests/powerinfer_twin.c tests/powerinfer_twin.h tests/scratch.h tests/tap.h tests/tok_vocab.h tests/torch_bytes.h
+tests_t_powerinfer_LDADD   = libpi_convert.a $(PI_RUNTIME_LIBS)
+
+check_PROGRAMS += tests/edit_gguf
+tests_edit_gguf_SOURCES = tests/edit_gguf.c
+tests_edit_gguf_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_cli_tests += tests/cli/convert.sh tests/cli/convert-bad.sh
 
