@@ -1,6 +1,6 @@
 /* Makes artifacts with known properties for the tests of the command line.
  *
- *   make_artifact placement M.gguf OUT SHARE   the first SHARE of each layer's neurons, scattered, on unit 1; context 256, 64 MiB
+ *   make_artifact placement M.gguf OUT SHARE   the first SHARE of each layer's neurons, scattered, on unit 1; 64 MiB; SHARE@CONTEXT: default 256
  *   make_artifact placement M.gguf OUT none    a budget of nothing: all on the CPU, one unit
  *   make_artifact gpu M.gguf OUT SHARE[:MIB]   the same for a real GPU: 4 GiB or MIB, the output there, predicted where there is a predictor; SHARE 1:
  *                                              all attention too
@@ -47,7 +47,7 @@ static void *get(size_t n, size_t size)
 static void make_placement(const struct pi_model *m, const char *out, const char *how, bool gpu)
 {
     const bool none = strcmp(how, "none") == 0;
-    const char *mib = strchr(how, ':');
+    const char *mib = strchr(how, ':'), *ctx = strchr(how, '@');
     const double share = none ? 0 : strtod(how, NULL);
     struct pi_err e = {0};
     struct pi_placement p = {0};
@@ -71,7 +71,7 @@ static void make_placement(const struct pi_model *m, const char *out, const char
     p.budget = mib != NULL ? strtoull(mib + 1, NULL, 10) << 20
                : none      ? 0
                            : (uint64_t)64 << (gpu ? 26 : 20);
-    p.n_ctx = 256;
+    p.n_ctx = ctx != NULL ? (uint32_t)strtoul(ctx + 1, NULL, 10) : 256;
     p.n_seq = 1;
     p.n_batch = 256;
     p.kv_type = PI_TYPE_F32;

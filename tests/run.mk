@@ -16,8 +16,10 @@ tests_t_chat_SOURCES = tests/t_chat.c tests/tok_vocab.h tests/tap.h
 tests_t_chat_LDADD   = $(PI_RUNTIME_LIBS)
 
 # Tools of the scripts below.
-check_PROGRAMS += tests/compare_reference tests/make_artifact tests/http_call
+check_PROGRAMS += tests/compare_reference tests/make_artifact tests/http_call tests/browse
 tests_http_call_SOURCES = tests/http_call.c
+tests_browse_SOURCES = tests/browse.c
+tests_browse_LDADD   = $(JANSSON_LIBS)
 tests_compare_reference_SOURCES = tests/compare_reference.c tests/reference_case.h
 tests_compare_reference_LDADD   = $(PI_RUNTIME_LIBS)
 tests_make_artifact_SOURCES = tests/make_artifact.c

@@ -10,26 +10,41 @@ let key = sessionStorage.getItem("pi-key") || "";
 
 // ---- requests
 
-const headers = () => (key ? { Authorization: "Bearer " + key } : {});
+// A key goes as the bytes of its UTF-8; headers take no other characters.
+const headers = () => (key ? { Authorization: "Bearer " + String.fromCharCode(...new TextEncoder().encode(key)) } : {});
 
 // What went wrong, in words: the API's message, or the status.
 async function failure(response) {
   try {
-    return (await response.json()).error.message;
+    const { message, code } = (await response.json()).error;
+    const full = code === "context_length_exceeded" && messages.length > 1;
+    return full ? message + ". Clear starts a new conversation." : message;
   } catch {
     return "the server answers with status " + response.status;
   }
 }
 
+// A promise of fetch() or a reader, whose own words for a network that fails are of no help.
+async function reach(promise, words) {
+  try {
+    return await promise;
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error(words);
+  }
+}
+
 let keyAsked = null; // a promise while the box is open
+let keyDeclined = false; // it was closed without a key: only a question opens it again
 function askKey(wrong) {
   keyAsked ||= new Promise((resolve) => {
     const box = el("key_box");
     if (wrong) el("key_why").textContent = "That key was not accepted.";
     el("key").value = "";
+    box.returnValue = "";
     box.addEventListener("close", () => {
       keyAsked = null;
-      if (el("key").value) {
+      keyDeclined = box.returnValue !== "use";
+      if (!keyDeclined) {
         key = el("key").value;
         sessionStorage.setItem("pi-key", key);
       }
@@ -40,24 +55,25 @@ function askKey(wrong) {
   return keyAsked;
 }
 
-// fetch() with the key; asks for one as often as the server wants another.
-async function call(path, options = {}) {
+// fetch() with the key; if asks, then for one as often as the server wants another.
+async function call(path, options = {}, asks = true) {
   for (;;) {
     const used = key;
-    const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers() } });
+    const sent = fetch(path, { ...options, headers: { ...options.headers, ...headers() } });
+    const response = await reach(sent, "the server cannot be reached");
     if (response.status !== 401) return response;
-    if (used === key) await askKey(used !== "");
-    if (used === key) return response; // the box was closed without another
+    if (used === key && asks) await askKey(used !== "");
+    if (used === key) return response; // there is no other
   }
 }
 
-// Calls event(object) for each server-sent event of a response.
-async function readEvents(response, event) {
+// Calls event(object) for each server-sent event of a response, and after() behind those that came together.
+async function readEvents(response, event, after) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reach(reader.read(), "the connection broke off");
     if (done) return;
     rest += decoder.decode(value, { stream: true });
     const lines = rest.split("\n");
@@ -65,6 +81,7 @@ async function readEvents(response, event) {
     for (const line of lines) {
       if (line.startsWith("data: {")) event(JSON.parse(line.slice(6)));
     }
+    after();
   }
 }
 
@@ -141,10 +158,13 @@ function take(answer, event) {
   if (!choice) return;
   if (choice.finish_reason) answer.finish = choice.finish_reason;
   if (!choice.delta || !choice.delta.content) return;
-  const follow = atEnd();
   answer.text += choice.delta.content;
   answer.last = performance.now();
   answer.first ||= answer.last;
+}
+
+function show(answer) {
+  const follow = atEnd();
   answer.body.textContent = answer.text.trimStart(); // formats leave a space in front
   if (follow) toEnd();
 }
@@ -157,7 +177,7 @@ async function fetchAnswer(answer) {
     signal: running.signal,
   });
   if (!response.ok) throw new Error(await failure(response));
-  await readEvents(response, (event) => take(answer, event));
+  await readEvents(response, (event) => take(answer, event), () => show(answer));
   if (!answer.finish) throw new Error("the connection broke off");
 }
 
@@ -181,6 +201,7 @@ async function send(text) {
   } catch (error) {
     if (error.name === "AbortError") answer.stopped = true;
     else note(turn, error.message, true);
+    running.abort(); // what may still come is not wanted
   }
   turn.removeAttribute("aria-busy");
   running = null;
@@ -303,11 +324,11 @@ function showStatus(s) {
 
 async function poll() {
   try {
-    const response = await call("status");
+    const response = await call("status", {}, !keyDeclined);
     if (!response.ok) throw new Error(await failure(response));
     showStatus(await response.json());
   } catch (error) {
-    el("speed").textContent = "no connection";
+    el("speed").textContent = "no figures";
     el("slots").textContent = error.message;
   }
   setTimeout(pollWhenSeen, POLL_MS);
