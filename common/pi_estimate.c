@@ -24,7 +24,7 @@ enum pi_code pi_parse_bytes(const char *text, const char *option, uint64_t *out,
                           text);
     v *= (double)((uint64_t)1 << (10 * (u - units + 1)));
     if (!(v < 9.2e18))
-        return pi_err_set(err, PI_E_RANGE, "%s %s: too large", option, text);
+        return pi_err_set(err, PI_E_RANGE, "%s %s: must be at most 8367351T", option, text);
     *out = (uint64_t)v;
     return PI_OK;
 }

@@ -82,7 +82,9 @@ static enum pi_code set_integer(const struct pi_opt *o, const char *value, struc
     errno = 0;
     v = strtoull(value, &end, 10);
     if (*value < '0' || *value > '9' || *end != '\0' || errno != 0 || (double)v < o->min ||
-        (double)v > o->max || (o->kind == PI_OPT_U32 && v > UINT32_MAX))
+        (o->max < (double)UINT64_MAX &&
+         v > (unsigned long long)o->max) || /* exact, not as doubles */
+        (o->kind == PI_OPT_U32 && v > UINT32_MAX))
         return bad_number(o, value, err);
     if (o->kind == PI_OPT_U32)
         *(uint32_t *)o->dest = (uint32_t)v;

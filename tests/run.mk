@@ -25,7 +25,7 @@ tests_compare_reference_LDADD   = $(PI_RUNTIME_LIBS)
 tests_make_artifact_SOURCES = tests/make_artifact.c
 tests_make_artifact_LDADD   = $(PI_RUNTIME_LIBS)
 
-pi_cli_tests += tests/cli/run-options.sh tests/cli/run-generate.sh tests/cli/run-files.sh tests/cli/run-measure.sh \
+pi_cli_tests += tests/cli/run-options.sh tests/cli/ranges.sh tests/cli/run-generate.sh tests/cli/run-files.sh tests/cli/run-measure.sh \
                 tests/cli/reference.sh tests/cli/serve.sh tests/cli/page.sh tests/cli/chat.sh tests/cli/examples.sh
 EXTRA_DIST += tests/cli/run_lib.sh tests/cli/serve_lib.sh
 

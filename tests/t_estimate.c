@@ -27,7 +27,7 @@ static void test_parse(void)
     v = 7;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         FAILS(pi_parse_bytes(bad[i], "--x", &v, &e), PI_E_USAGE, "8192M", e);
-    FAILS(pi_parse_bytes("99999999999T", "--x", &v, &e), PI_E_RANGE, "too large", e);
+    FAILS(pi_parse_bytes("99999999999T", "--x", &v, &e), PI_E_RANGE, "at most 8367351T", e);
     EQ(v, 7);
 }
 

@@ -50,6 +50,7 @@ run() {
 }
 # The server of one example, and the request to it that follows, at a port that is free.
 serve() {
+    : >"$tmp/server"
     sh -c "exec $1 --port 0" >"$tmp/out" 2>"$tmp/server" &
     server=$!
     for i in $(seq 300); do

@@ -13,13 +13,12 @@ for p in pi-convert pi-profile pi-train-predictor pi-place pi-run; do
     page=$abs_top_builddir/man/$p.1
     $p --help >"$tmp/help"
     check $? "$p --help"
-    options=$(grep -oE '^ +(-., )?--[a-z0-9-]+' "$tmp/help" | grep -oE '\-\-[a-z0-9-]+' | sed 's/^--//')
-    missing=
-    for o in $options; do
-        grep -qE -e "Fl -$o( |\$|\.|,)" "$page" || missing="$missing --$o"
-    done
-    [ -n "$options" ] && [ -z "$missing" ]
-    check $? "$p.1 has every option${missing:+; missing:$missing}"
+    grep -oE '^  (-., |    )--[a-z0-9-]+' "$tmp/help" | sed 's/.*--/--/' | sort >"$tmp/options"
+    grep '^\.It' "$page" | grep -oE 'Fl -[a-z0-9-]+' | sed 's/Fl /-/' | sort >"$tmp/described"
+    [ -s "$tmp/options" ] && cmp -s "$tmp/options" "$tmp/described"
+    status=$?
+    check $status "$p.1 describes each option of --help, and no other"
+    [ $status = 0 ] || diff "$tmp/options" "$tmp/described" | sed 's/^/# /'
     grep -q '^\.Sh EXIT STATUS' "$page" && grep -q '^\.Sh EXAMPLES' "$page"
     check $? "$p.1 has EXIT STATUS and EXAMPLES"
     $p --version | grep -q "^$p (pi-toolchain) [0-9]"
