@@ -28,6 +28,10 @@ struct options {
         .name = n, .kind = PI_OPT_U32, .dest = &(to), .arg = "N", .min = low, .max = high, \
         .help = text                                                                       \
     }
+#define CHOICE(n, to, of, text)                                                \
+    {                                                                          \
+        .name = n, .kind = PI_OPT_ENUM, .dest = &(to), .arg = of, .help = text \
+    }
 #define SHARE(n, to, low, high, text)                                                      \
     {                                                                                      \
         .name = n, .kind = PI_OPT_F32, .dest = &(to), .arg = "X", .min = low, .max = high, \
@@ -45,11 +49,7 @@ static enum pi_code parse(struct pi_program *prog, int argc, char **argv, struct
          .dest = &o->output,
          .arg = "FILE",
          .help = "the model; profile and predictor are written beside it"},
-        {.name = "arch",
-         .kind = PI_OPT_ENUM,
-         .dest = &s->arch,
-         .arg = "llama|opt",
-         .help = "llama with a ReLU gate (default), or opt"},
+        CHOICE("arch", s->arch, "llama|opt", "llama with a ReLU gate (default), or opt"),
         COUNT("layers", s->n_layer, 1, PI_MAX_LAYERS, "default 32"),
         COUNT("embd", s->n_embd, 32, 65536, "width of the residual stream; default 4096"),
         COUNT("ff", s->n_ff, 8, PI_MAX_FF, "neurons of a layer; default 11008"),
@@ -64,16 +64,9 @@ static enum pi_code parse(struct pi_program *prog, int argc, char **argv, struct
          .help = "default: as many as heads"},
         COUNT("vocab", s->n_vocab, 1, 1 << 20, "default 32000"),
         COUNT("ctx", s->n_ctx, 16, 1 << 20, "positions; default 4096"),
-        {.name = "type",
-         .kind = PI_OPT_ENUM,
-         .dest = &o->type,
-         .arg = "f16|q8_0|q4_0|f32|bf16|q4_1|q5_0|q5_1|q4_k|q5_k|q6_k",
-         .help = "of all matrices; default f16"},
-        {.name = "predictor-type",
-         .kind = PI_OPT_ENUM,
-         .dest = &o->pred_type,
-         .arg = "f16|q8_0|q4_0",
-         .help = "default f16"},
+        CHOICE("type", o->type, "f16|q8_0|q4_0|f32|bf16|q4_1|q5_0|q5_1|q4_k|q5_k|q6_k",
+               "of all matrices; default f16"),
+        CHOICE("predictor-type", o->pred_type, "f16|q8_0|q4_0", "default f16"),
         SHARE("density", s->density, 0.001, 0.9, "mean share of neurons that fire; default 0.1"),
         SHARE("alpha", s->alpha, 0.01, 1000,
               "the rate of the neuron at share q of the hottest-first order falls like\n"

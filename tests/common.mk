@@ -1,17 +1,22 @@
 # Tests of common/: files, GGUF, artifacts, shapes.
-pi_unit_tests += tests/t_file tests/t_gguf tests/t_gguf_pieces tests/t_shape tests/t_lineage tests/t_artifact
+pi_unit_tests += tests/t_file tests/t_gguf tests/t_gguf_bad tests/t_gguf_pieces tests/t_shape tests/t_lineage \
+                 tests/t_artifact tests/t_artifact_damage
 tests_t_file_SOURCES     = tests/t_file.c tests/scratch.h tests/tap.h
 tests_t_file_LDADD       = $(PI_COMMON_LIBS)
-tests_t_gguf_SOURCES     = tests/t_gguf.c tests/gguf_bytes.h tests/scratch.h tests/tap.h
+tests_t_gguf_SOURCES     = tests/t_gguf.c tests/scratch.h tests/tap.h
 tests_t_gguf_LDADD       = $(PI_COMMON_LIBS)
+tests_t_gguf_bad_SOURCES = tests/t_gguf_bad.c tests/gguf_bytes.h tests/tap.h
+tests_t_gguf_bad_LDADD   = $(PI_COMMON_LIBS)
 tests_t_gguf_pieces_SOURCES = tests/t_gguf_pieces.c tests/scratch.h tests/tap.h
 tests_t_gguf_pieces_LDADD   = $(PI_COMMON_LIBS)
 tests_t_shape_SOURCES    = tests/t_shape.c tests/gguf_bytes.h tests/scratch.h tests/tap.h
 tests_t_shape_LDADD      = $(PI_COMMON_LIBS)
 tests_t_lineage_SOURCES  = tests/t_lineage.c tests/gguf_bytes.h tests/scratch.h tests/tap.h
 tests_t_lineage_LDADD    = $(PI_COMMON_LIBS)
-tests_t_artifact_SOURCES = tests/t_artifact.c tests/scratch.h tests/tap.h
+tests_t_artifact_SOURCES = tests/t_artifact.c tests/artifact_rig.h tests/scratch.h tests/tap.h
 tests_t_artifact_LDADD   = $(PI_COMMON_LIBS)
+tests_t_artifact_damage_SOURCES = tests/t_artifact_damage.c tests/artifact_rig.h tests/scratch.h tests/tap.h
+tests_t_artifact_damage_LDADD   = $(PI_COMMON_LIBS)
 
 pi_unit_tests += tests/t_opt
 tests_t_opt_SOURCES = tests/t_opt.c tests/tap.h

@@ -3,7 +3,7 @@ pi_unit_tests += tests/t_schedule
 tests_t_schedule_SOURCES = tests/t_schedule.c tests/tap.h
 tests_t_schedule_LDADD   = $(PI_RUNTIME_LIBS)
 
-engine_rig = tests/engine_rig.h tests/tiny_model.c tests/tiny_model.h tests/tap.h
+engine_rig = tests/engine_rig.h tests/tiny_model.c tests/tiny_forward.c tests/tiny_model.h tests/tap.h
 
 pi_unit_tests += tests/t_engine
 tests_t_engine_SOURCES = tests/t_engine.c $(engine_rig)

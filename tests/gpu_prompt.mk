@@ -15,10 +15,10 @@ tests_t_gpu_prompt_emu_SOURCES = tests/t_gpu_prompt.c $(engine_rig)
 tests_t_gpu_prompt_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 
 # The collector's and the trainer's tests with a GPU.
-pi_unit_tests += tests/t_collect_emu tests/t_train_emu
-tests_t_collect_emu_SOURCES = tests/t_collect.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+pi_unit_tests += tests/t_collect_emu tests/t_train_gpu_emu
+tests_t_collect_emu_SOURCES = tests/t_collect.c tests/tiny_model.c tests/tiny_forward.c tests/tiny_model.h tests/tap.h
 tests_t_collect_emu_LDADD   = libpi_profiler.a $(PI_RUNTIME_EMU_LIBS)
-tests_t_train_emu_SOURCES = tests/t_train.c tests/tap.h
-tests_t_train_emu_LDADD   = libpi_profiler.a $(PI_RUNTIME_EMU_LIBS)
+tests_t_train_gpu_emu_SOURCES = tests/t_train_gpu.c tests/train_rig.h tests/tap.h
+tests_t_train_gpu_emu_LDADD   = libpi_profiler.a $(PI_RUNTIME_EMU_LIBS)
 endif
 EXTRA_DIST += tests/t_k_prompt.c tests/t_gpu_prompt.c tests/gpu_rig.h

@@ -8,7 +8,7 @@ tests_t_hardware_SOURCES = tests/t_hardware.c tests/tap.h
 tests_t_hardware_LDADD   = $(PI_COMMON_LIBS)
 
 pi_unit_tests += tests/t_plan
-tests_t_plan_SOURCES = tests/t_plan.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_plan_SOURCES = tests/t_plan.c tests/tiny_model.c tests/tiny_forward.c tests/tiny_model.h tests/tap.h
 tests_t_plan_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
 
 pi_unit_tests += tests/t_cost
@@ -18,7 +18,7 @@ tests_t_cost_LDADD   = libpi_solver.a $(PI_RUNTIME_LIBS) $(GLPK_LIBS)
 pi_cli_tests += tests/cli/place.sh
 
 pi_unit_tests += tests/t_estimate
-tests_t_estimate_SOURCES = tests/t_estimate.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_estimate_SOURCES = tests/t_estimate.c tests/tiny_model.c tests/tiny_forward.c tests/tiny_model.h tests/tap.h
 tests_t_estimate_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_unit_tests += tests/t_gpu_context
@@ -37,7 +37,7 @@ tests_t_estimate_gpu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 endif
 
 pi_unit_tests += tests/t_place_fit
-tests_t_place_fit_SOURCES = tests/t_place_fit.c tests/tiny_model.c tests/tiny_model.h tests/tap.h
+tests_t_place_fit_SOURCES = tests/t_place_fit.c tests/tiny_model.c tests/tiny_forward.c tests/tiny_model.h tests/tap.h
 tests_t_place_fit_LDADD   = $(PI_RUNTIME_LIBS)
 
 # Reports of pi-profile and pi-place.

@@ -285,99 +285,99 @@ static void test_bpe(void)
 #define ADDED(flag) \
     "{" BL "\"added_tokens\":[{\"id\":3,\"content\":\"<t>\",\"" flag "\":true}]," MODEL "}"
 
+static const struct {
+    const char *json, *pre; /* pre NULL: refused */
+    enum pi_code code;
+    const char *text;
+} forms[] = {
+    {"{" BL "\"normalizer\":{\"type\":\"NFC\"}," MODEL "}", "gpt-2", PI_OK, ""},
+    {"{" BL "\"normalizer\":null,\"decoder\":{\"type\":\"ByteLevel\"}," BPE(
+         "\"dropout\":null,\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":null,\"fuse_unk\":true,"
+         "\"byte_fallback\":false,\"ignore_merges\":false") "}",
+     "gpt-2", PI_OK, ""},
+    NO("{" BL "\"normalizer\":{\"type\":\"NFKC\"}," MODEL "}", "normaliser {\"type\":\"NFKC\"}"),
+    NO("{" BL
+       "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}," MODEL
+       "}",
+       "Lowercase"),
+    NO("{" BL "\"decoder\":{\"type\":\"WordPiece\"}," MODEL "}",
+       "decoder {\"type\":\"WordPiece\"}"),
+    NO("{" BL "\"post_processor\":{\"type\":\"BertProcessing\"}," MODEL "}", "BertProcessing"),
+    NO("{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}," MODEL "}",
+       "\"add_prefix_space\":true"),
+    NO("{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":false}," MODEL "}",
+       "\"use_regex\":false"),
+    NO("{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"mystery\":1}," MODEL "}", "mystery"),
+    NO("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\",\"individual_digits\":true}]}," MODEL
+       "}",
+       "pre-tokeniser"),
+    NO("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Removed\",\"invert\":true}," MODEL
+       "}",
+       "\"Removed\""),
+    NO("{" BL BPE("\"dropout\":0.1") "}", "\"dropout\": 0.1"),
+    NO("{" BL BPE("\"continuing_subword_prefix\":\"##\"") "}",
+       "\"continuing_subword_prefix\": \"##\""),
+    NO("{" BL BPE("\"end_of_word_suffix\":\"</w>\"") "}", "end_of_word_suffix"),
+    NO("{" BL BPE("\"ignore_merges\":true") "}", "ignore_merges"),
+    NO("{" BL BPE("\"byte_fallback\":1") "}", "byte_fallback"),
+    NO("{" BL BPE("\"mystery\":true") "}", "mystery"),
+    NO("{" BL BPE("\"\":true") "}", "the model's \"\""),
+    NO("{" BL BPE("\"vocab merges\":true") "}", "vocab merges"),
+    NO("{" BL BPE("\"byte_fallback\":true") "}", "pre-tokeniser with byte fallback"),
+    NO(ADDED("lstrip"), "\"lstrip\": true"),
+    NO(ADDED("rstrip"), "\"rstrip\": true"),
+    NO(ADDED("single_word"), "\"single_word\": true"),
+    {"{" BL "\"added_tokens\":[7]," MODEL "}", NULL, PI_E_CORRUPT, "added token 0 has no text"},
+    {"{" BL "\"added_tokens\":7," MODEL "}", NULL, PI_E_CORRUPT, "is no list"},
+    NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}," BPE(
+           "\"byte_fallback\":true") "}",
+       "\"replacement\":\"_\""),
+    NO("{\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"x\"}," BPE(
+           "\"byte_fallback\":true") "}",
+       "\"prepend\":\"x\""),
+    NO("{" BPE("\"byte_fallback\":true") "}", "without a mark for spaces"),
+    NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"}," BPE(
+           "\"byte_fallback\":true") "}",
+       "0 of the 256 byte tokens"),
+    NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]}}",
+       "there is none of \"a b\""),
+    NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"\u2581\":1,\"a\u2581\":2},\"merges\":[\"a \u2581\"]}}",
+       "goes over words"),
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"}," MODEL "}", "gpt-2", PI_OK, ""},
+    {"{" SPLIT(HEAD "\\\\p{N}{1,3}|" TAIL) "," MODEL "}", "llama-bpe", PI_OK, ""},
+    {"{" SPLIT(HEAD "\\\\p{N}|" TAIL) "," MODEL "}", "qwen2", PI_OK, ""},
+    {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"},{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"},"
+     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[0-9][0-9][0-9]\"},\"behavior\":\"Isolated\"}]}," MODEL
+     "}",
+     "falcon", PI_OK, ""},
+    {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\"}]}"
+     "," MODEL "}",
+     "starcoder", PI_OK, ""},
+    {"{" SPLIT("\\\\w+") "," MODEL "}", NULL, PI_E_UNSUPPORTED, "{\"Regex\":\"\\\\w+\"}"},
+    {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL "}", NULL, PI_E_UNSUPPORTED,
+     "Whitespace"},
+    {"{" MODEL "}", NULL, PI_E_UNSUPPORTED, "pre-tokeniser"},
+    {"{\"model\":{\"type\":\"Unigram\"}}", NULL, PI_E_UNSUPPORTED, "Unigram"},
+    {"{\"model\":{\"type\":\"WordPiece\"}}", NULL, PI_E_UNSUPPORTED, "WordPiece"},
+    {"{}", NULL, PI_E_UNSUPPORTED, "tokenizer model"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{}}}", NULL,
+     PI_E_CORRUPT, "no vocabulary"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1}}}",
+     NULL, PI_E_CORRUPT, "has no id"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999999}}}",
+     NULL, PI_E_CORRUPT, "99999999999"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}}}",
+     NULL, PI_E_CORRUPT, "have one id"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b c\"]}}",
+     NULL, PI_E_CORRUPT, "no pair"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}",
+     NULL, PI_E_CORRUPT, "no pair"},
+    {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]}}",
+     NULL, PI_E_CORRUPT, "which is no token"},
+};
+
 static void test_forms(void)
 {
-    static const struct {
-        const char *json, *pre; /* pre NULL: refused */
-        enum pi_code code;
-        const char *text;
-    } forms[] = {
-        {"{" BL "\"normalizer\":{\"type\":\"NFC\"}," MODEL "}", "gpt-2", PI_OK, ""},
-        {"{" BL "\"normalizer\":null,\"decoder\":{\"type\":\"ByteLevel\"}," BPE(
-             "\"dropout\":null,\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":null,\"fuse_unk\":true,"
-             "\"byte_fallback\":false,\"ignore_merges\":false") "}",
-         "gpt-2", PI_OK, ""},
-        NO("{" BL "\"normalizer\":{\"type\":\"NFKC\"}," MODEL "}",
-           "normaliser {\"type\":\"NFKC\"}"),
-        NO("{" BL
-           "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}," MODEL
-           "}",
-           "Lowercase"),
-        NO("{" BL "\"decoder\":{\"type\":\"WordPiece\"}," MODEL "}",
-           "decoder {\"type\":\"WordPiece\"}"),
-        NO("{" BL "\"post_processor\":{\"type\":\"BertProcessing\"}," MODEL "}", "BertProcessing"),
-        NO("{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}," MODEL "}",
-           "\"add_prefix_space\":true"),
-        NO("{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":false}," MODEL "}",
-           "\"use_regex\":false"),
-        NO("{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"mystery\":1}," MODEL "}", "mystery"),
-        NO("{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\",\"individual_digits\":true}]}," MODEL
-           "}",
-           "pre-tokeniser"),
-        NO("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Removed\",\"invert\":true}," MODEL
-           "}",
-           "\"Removed\""),
-        NO("{" BL BPE("\"dropout\":0.1") "}", "\"dropout\": 0.1"),
-        NO("{" BL BPE("\"continuing_subword_prefix\":\"##\"") "}",
-           "\"continuing_subword_prefix\": \"##\""),
-        NO("{" BL BPE("\"end_of_word_suffix\":\"</w>\"") "}", "end_of_word_suffix"),
-        NO("{" BL BPE("\"ignore_merges\":true") "}", "ignore_merges"),
-        NO("{" BL BPE("\"byte_fallback\":1") "}", "byte_fallback"),
-        NO("{" BL BPE("\"mystery\":true") "}", "mystery"),
-        NO("{" BL BPE("\"\":true") "}", "the model's \"\""),
-        NO("{" BL BPE("\"vocab merges\":true") "}", "vocab merges"),
-        NO("{" BL BPE("\"byte_fallback\":true") "}", "pre-tokeniser with byte fallback"),
-        NO(ADDED("lstrip"), "\"lstrip\": true"),
-        NO(ADDED("rstrip"), "\"rstrip\": true"),
-        NO(ADDED("single_word"), "\"single_word\": true"),
-        {"{" BL "\"added_tokens\":[7]," MODEL "}", NULL, PI_E_CORRUPT, "added token 0 has no text"},
-        {"{" BL "\"added_tokens\":7," MODEL "}", NULL, PI_E_CORRUPT, "is no list"},
-        NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}," BPE(
-               "\"byte_fallback\":true") "}",
-           "\"replacement\":\"_\""),
-        NO("{\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"x\"}," BPE(
-               "\"byte_fallback\":true") "}",
-           "\"prepend\":\"x\""),
-        NO("{" BPE("\"byte_fallback\":true") "}", "without a mark for spaces"),
-        NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"}," BPE(
-               "\"byte_fallback\":true") "}",
-           "0 of the 256 byte tokens"),
-        NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]}}",
-           "there is none of \"a b\""),
-        NO("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"\u2581\":1,\"a\u2581\":2},\"merges\":[\"a \u2581\"]}}",
-           "goes over words"),
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"}," MODEL "}", "gpt-2", PI_OK, ""},
-        {"{" SPLIT(HEAD "\\\\p{N}{1,3}|" TAIL) "," MODEL "}", "llama-bpe", PI_OK, ""},
-        {"{" SPLIT(HEAD "\\\\p{N}|" TAIL) "," MODEL "}", "qwen2", PI_OK, ""},
-        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"},{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"},"
-         "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[0-9][0-9][0-9]\"},\"behavior\":\"Isolated\"}]}," MODEL
-         "}",
-         "falcon", PI_OK, ""},
-        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\"}]}"
-         "," MODEL "}",
-         "starcoder", PI_OK, ""},
-        {"{" SPLIT("\\\\w+") "," MODEL "}", NULL, PI_E_UNSUPPORTED, "{\"Regex\":\"\\\\w+\"}"},
-        {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL "}", NULL, PI_E_UNSUPPORTED,
-         "Whitespace"},
-        {"{" MODEL "}", NULL, PI_E_UNSUPPORTED, "pre-tokeniser"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", NULL, PI_E_UNSUPPORTED, "Unigram"},
-        {"{\"model\":{\"type\":\"WordPiece\"}}", NULL, PI_E_UNSUPPORTED, "WordPiece"},
-        {"{}", NULL, PI_E_UNSUPPORTED, "tokenizer model"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{}}}",
-         NULL, PI_E_CORRUPT, "no vocabulary"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1}}}",
-         NULL, PI_E_CORRUPT, "has no id"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999999}}}",
-         NULL, PI_E_CORRUPT, "99999999999"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}}}",
-         NULL, PI_E_CORRUPT, "have one id"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b c\"]}}",
-         NULL, PI_E_CORRUPT, "no pair"},
-        {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}",
-         NULL, PI_E_CORRUPT, "no pair"},
-        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]}}",
-         NULL, PI_E_CORRUPT, "which is no token"},
-    };
     char path[] = "tokenizer.json";
 
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {

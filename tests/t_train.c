@@ -1,4 +1,4 @@
-/* t_train.c - the trainer's parts against brute force, and a layer whose structure is known. */
+/* t_train.c - the trainer's parts against brute force, and a layer whose structure is known. On a GPU: t_train_gpu.c. */
 #include "config.h"
 
 #include "common/pi_alloc.h"
@@ -6,99 +6,9 @@
 #include "profiler/pi_choose.h"
 #include "profiler/pi_damage.h"
 #include "profiler/pi_fit.h"
-#include "profiler/pi_net.h"
-#include "profiler/pi_random.h"
-#include "profiler/pi_train.h"
-#include "runtime/pi_blas.h"
-#include "runtime/pi_gpu.h"
-#include "tests/tap.h"
+#include "tests/train_rig.h"
 
 #include <float.h>
-
-#define D    24
-#define N_FF 75 /* no multiple of 8 */
-#define N    6000
-#define RANK 4
-
-static struct pi_err e;
-static struct pi_random rnd = {7};
-
-static float uniform(void)
-{
-    return (float)((double)(pi_random_u64(&rnd) >> 11) * 0x1p-53 * 2 - 1);
-}
-
-/* Nearly normal, variance 1. */
-static float normal(void)
-{
-    float sum = 0;
-
-    for (int i = 0; i < 12; i++)
-        sum += uniform() * 0.5f;
-    return sum;
-}
-
-/* A block whose gate is a matrix of rank RANK and a little noise, with biases that leave about an eighth of the neurons active. */
-struct layer {
-    struct pi_shape shape;
-    float gate[N_FF * D], bias[N_FF], up[N_FF * D], down_t[N_FF * D];
-    struct pi_block block;
-};
-
-static void make_layer(struct layer *l)
-{
-    float a[N_FF * RANK], b[RANK * D];
-
-    memset(l, 0, sizeof(*l));
-    l->shape.act = PI_ACT_RELU;
-    l->shape.gated = true;
-    for (int i = 0; i < N_FF * RANK; i++)
-        a[i] = normal();
-    for (int i = 0; i < RANK * D; i++)
-        b[i] = normal() / 4;
-    for (int i = 0; i < N_FF; i++) {
-        for (int k = 0; k < D; k++) {
-            l->gate[i * D + k] = 0.02f * normal();
-            l->up[i * D + k] = normal() / 4;
-            l->down_t[i * D + k] = normal() / 4;
-            for (int r = 0; r < RANK; r++)
-                l->gate[i * D + k] += a[i * RANK + r] * b[r * D + k];
-        }
-        l->bias[i] = -3.0f;
-    }
-    l->block = (struct pi_block){.shape = &l->shape,
-                                 .gate = l->gate,
-                                 .gate_bias = l->bias,
-                                 .up = l->up,
-                                 .down_t = l->down_t};
-}
-
-/* Inputs with a mean and unequal variances. */
-static void make_set(const struct layer *l, uint32_t n, struct pi_trainset *s)
-{
-    float *x = malloc(sizeof(float) * n * D);
-    uint8_t *mask = calloc(n, (N_FF + 7) / 8);
-    int64_t *position = malloc(sizeof(int64_t) * n);
-
-    if (x == NULL || mask == NULL || position == NULL)
-        exit(1);
-    for (uint32_t t = 0; t < n; t++) {
-        position[t] = 2 * t;
-        for (int k = 0; k < D; k++)
-            x[t * D + (unsigned)k] = normal() * (1.0f + 0.1f * (float)k) + 0.3f;
-        for (int i = 0; i < N_FF; i++) {
-            float z = l->bias[i];
-
-            for (int k = 0; k < D; k++)
-                z += l->gate[i * D + k] * x[t * D + (unsigned)k];
-            if (z > 0)
-                mask[t * ((N_FF + 7) / 8) + (unsigned)i / 8] |= (uint8_t)(1u << i % 8);
-        }
-    }
-    PASSES(pi_trainset_make(x, mask, position, n, D, N_FF, s, &e), e);
-    PASSES(pi_trainset_keep_residuals(s, &e), e);
-    free(position);
-}
 
 /* ---- parts ---- */
 
@@ -445,32 +355,6 @@ static void test_choose(void)
 
 /* ---- a whole layer ---- */
 
-static enum pi_code train(const struct layer *l, const struct pi_trainset *s, uint32_t threads,
-                          struct pi_trained_layer *out)
-{
-    const struct pi_train_layer_in in = {.block = l->block,
-                                         .gate_row = 4 * D,
-                                         .up_row = 4 * D,
-                                         .down_row = 4 * D,
-                                         .hot80 = 0.5,
-                                         .max_params = 1e9,
-                                         .max_damage = 1,
-                                         .seed = 3};
-    const struct pi_train_options o = {.recall = 0.95,
-                                       .max_params = 1,
-                                       .max_damage = 1,
-                                       .steps = 60,
-                                       .seed = 3,
-                                       .type = PI_TYPE_F16};
-    struct pi_pool *pool = NULL;
-    enum pi_code rc = pi_pool_create(threads, &pool, &e);
-
-    if (rc == PI_OK)
-        rc = pi_train_layer(s, &in, &o, pool, out, &e);
-    pi_pool_destroy(pool);
-    return rc;
-}
-
 static void test_layer(const struct layer *l, const struct pi_trainset *s)
 {
     struct pi_trained_layer a = {0}, b = {0};
@@ -522,155 +406,6 @@ static void test_fit_improves(const struct layer *l, const struct pi_trainset *s
     pi_svd_free(&v);
 }
 
-/* ---- the same on a GPU ---- */
-
-static double worst(const float *a, const float *b, size_t n)
-{
-    double most = 0, diff = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        const double d = fabs((double)a[i] - (double)b[i]);
-
-        most = fmax(most, fabs((double)b[i]));
-        diff = d > diff || isnan(d) ? d : diff;
-    }
-    return diff / most;
-}
-
-/* A decomposition gives the same matrix for each rank, whatever the signs of its vectors; a net the same scores. */
-static void gpu_start(const struct layer *l, struct pi_trainset *s, struct pi_gpu_fit *gpu,
-                      struct pi_pool *pool)
-{
-    static float z[2][100 * N_FF], hidden[100 * D];
-    struct pi_svd v[2] = {{0}, {0}};
-    struct pi_net net[2] = {{0}, {0}};
-    uint32_t rows[100];
-
-    for (int k = 0; k < 2; k++) {
-        PASSES(pi_trainset_use_gpu(s, k == 0 ? NULL : gpu, &e), e);
-        PASSES(pi_svd_make(s, l->gate, l->bias, pool, &v[k], &e), e);
-        PASSES(pi_svd_net(&v[k], 3, false, &net[k], &e), e);
-        pi_net_score(&net[k], pool, s->x, 100, hidden, z[k], N_FF);
-    }
-    NEAR(worst(v[1].value, v[0].value, D), 0, 1e-5);
-    NEAR(worst(z[1], z[0], 100 * N_FF), 0, 1e-4);
-    for (int relu = 0; relu < 2; relu++) {
-        struct pi_gpu_net on_gpu = pi_net_for_gpu(&net[1]);
-
-        net[1].relu = on_gpu.relu = relu;
-        for (uint32_t i = 0; i < 100; i++)
-            rows[i] = 17 * i % s->n;
-        for (uint32_t i = 0; i < 100; i++)
-            pi_net_score(&net[1], pool, s->x + (size_t)rows[i] * D, 1, hidden, z[0] + i * N_FF,
-                         N_FF);
-        PASSES(pi_gpu_fit_net(gpu, &on_gpu, &e), e);
-        PASSES(pi_gpu_fit_score(gpu, rows, 100, z[1], &e), e);
-        NEAR(worst(z[1], z[0], 100 * N_FF), 0, 1e-5);
-    }
-    for (int k = 0; k < 2; k++) {
-        pi_svd_free(&v[k]);
-        pi_net_free(&net[k]);
-    }
-}
-
-/* Few steps from one start: the same weights but for rounding. Again: the same bytes. */
-static void gpu_steps(const struct layer *l, struct pi_trainset *s, struct pi_gpu_fit *gpu,
-                      struct pi_pool *pool, bool relu)
-{
-    const struct pi_fit_options o = {.steps = 6, .batch = 600, .seed = 5};
-    struct pi_svd v = {0};
-    struct pi_net net[3] = {{0}, {0}, {0}};
-    struct pi_damage m = {0};
-    struct pi_labels labels = {0};
-    const uint32_t r = 8;
-
-    PASSES(pi_trainset_use_gpu(s, NULL, &e), e);
-    PASSES(pi_svd_make(s, l->gate, l->bias, pool, &v, &e), e);
-    PASSES(pi_damage_make(s, &l->block, pool, &m, &e), e);
-    PASSES(pi_labels_make(s, &l->block, &m, pool, &labels, &e), e);
-    for (int k = 0; k < 3; k++) {
-        PASSES(pi_trainset_use_gpu(s, k == 0 ? NULL : gpu, &e), e);
-        PASSES(pi_svd_net(&v, r, relu, &net[k], &e), e);
-        PASSES(pi_fit(&net[k], s, &labels, pool, &o, &e), e);
-    }
-    NEAR(worst(net[1].fc1, net[0].fc1, r * D), 0, 2e-3);
-    NEAR(worst(net[1].fc2, net[0].fc2, r * N_FF), 0, 2e-3);
-    NEAR(worst(net[1].bias, net[0].bias, (N_FF + 7) / 8 * 8), 0, 2e-3);
-    EQ(memcmp(net[1].fc1, net[2].fc1, sizeof(float) * r * D), 0);
-    EQ(memcmp(net[1].fc2, net[2].fc2, sizeof(float) * r * N_FF), 0);
-    EQ(memcmp(net[1].bias, net[2].bias, sizeof(float) * N_FF), 0);
-    for (int k = 0; k < 3; k++)
-        pi_net_free(&net[k]);
-    pi_labels_free(&labels);
-    pi_damage_free(&m);
-    pi_svd_free(&v);
-}
-
-/* A whole layer: the same width, recall within half a percent. */
-static void gpu_layer(const struct layer *l, struct pi_trainset *s, struct pi_gpu_fit *gpu)
-{
-    struct pi_trained_layer a[2] = {{0}, {0}};
-
-    for (int k = 0; k < 2; k++) {
-        PASSES(pi_trainset_use_gpu(s, k == 0 ? NULL : gpu, &e), e);
-        PASSES(train(l, s, 2, &a[k]), e);
-    }
-    EQ(a[0].width, a[1].width);
-    EQ(a[0].curve.n, a[1].curve.n);
-    for (uint32_t k = 0; k < a[0].curve.n && k < a[1].curve.n; k += 6) {
-        const struct pi_point *p = &a[0].curve.point[k], *q = &a[1].curve.point[k];
-
-        NEAR(p->on_test.recall, q->on_test.recall, 0.005);
-        NEAR(p->on_test.density, q->on_test.density, 0.005);
-        NEAR(p->damage, q->damage, 0.1 * p->damage + 1e-6);
-    }
-    pi_trained_layer_free(&a[0]);
-    pi_trained_layer_free(&a[1]);
-}
-
-/* What the predictor sees is not what the block sees. */
-static void gpu_look_ahead(const struct layer *l, struct pi_trainset *s, struct pi_gpu_fit *gpu,
-                           struct pi_pool *pool)
-{
-    struct pi_svd v[2] = {{0}, {0}};
-    float *own = s->x;
-
-    s->block_x = own;
-    s->x = malloc(sizeof(float) * s->n * D);
-    for (size_t i = 0; i < (size_t)s->n * D; i++)
-        s->x[i] = own[i] + 0.3f * normal();
-    for (int k = 0; k < 2; k++) {
-        PASSES(pi_trainset_use_gpu(s, k == 0 ? NULL : gpu, &e), e);
-        PASSES(pi_svd_make(s, l->gate, l->bias, pool, &v[k], &e), e);
-    }
-    NEAR(worst(v[1].value, v[0].value, D), 0, 1e-4);
-    NEAR(worst(v[1].rest, v[0].rest, N_FF), 0, 1e-3);
-    free(s->x);
-    s->x = own;
-    s->block_x = NULL;
-    pi_svd_free(&v[0]);
-    pi_svd_free(&v[1]);
-}
-
-static void test_gpu(const struct layer *l, struct pi_trainset *s, struct pi_pool *pool)
-{
-    struct pi_gpu_fit *gpu = NULL;
-
-    if (pi_gpu_count() == 0) {
-        FAILS(pi_gpu_fit_create(0, &gpu, &e), PI_E_NODEV, "", e);
-        OK(getenv("PI_REQUIRE_GPU") == NULL);
-        return;
-    }
-    PASSES(pi_gpu_fit_create(0, &gpu, &e), e);
-    gpu_start(l, s, gpu, pool);
-    gpu_steps(l, s, gpu, pool, false);
-    gpu_steps(l, s, gpu, pool, true);
-    gpu_look_ahead(l, s, gpu, pool);
-    gpu_layer(l, s, gpu);
-    s->gpu = NULL;
-    pi_gpu_fit_destroy(gpu);
-}
-
 static void test_too_few(void)
 {
     struct pi_trainset s = {0};
@@ -704,7 +439,6 @@ int main(void)
     test_choose();
     test_layer(&l, &s);
     test_fit_improves(&l, &s, pool);
-    test_gpu(&l, &s, pool);
     test_too_few();
     pi_trainset_free(&s);
     pi_pool_destroy(pool);

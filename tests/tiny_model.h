@@ -42,6 +42,17 @@ struct tiny_form {
 };
 struct tiny_form tiny_form(const struct tiny *t);
 
+/* Where 0 stands for the usual. */
+static inline uint32_t tiny_n_rot(const struct tiny *t)
+{
+    return t->n_rot != 0 ? t->n_rot : t->head_dim;
+}
+
+static inline uint32_t tiny_n_embd_tok(const struct tiny *t)
+{
+    return t->n_embd_tok != 0 ? t->n_embd_tok : t->n_embd;
+}
+
 /* The tensor as F32, row by row; the caller's to free(). Down projections are (n_ff, n_embd) under the name ffn_down_t. Values after rounding to
  * the tiny's type. */
 float *tiny_tensor(const struct tiny *t, const char *name, uint32_t n_rows, uint32_t n_cols);

@@ -20,7 +20,7 @@ passes() { # PROGRAM SETTING...
     fi
 }
 
-for program in t_emu t_k_prompt_emu t_kernels_attn_emu t_kernels_ffn_emu t_kernels_mat_emu t_train_emu; do
+for program in t_emu t_k_prompt_emu t_kernels_attn_emu t_kernels_ffn_emu t_kernels_mat_emu t_train_gpu_emu; do
     passes $program PI_EMU_BLOCKS=random:3 PI_EMU_THREADS=random:4
 done
 passes t_engine_gpu_emu PI_EMU_PDL=1 PI_EMU_BLOCKS=reverse PI_EMU_THREADS=reverse
