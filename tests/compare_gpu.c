@@ -121,9 +121,13 @@ static const struct way ways[] = {
 
 #define N_WAYS (sizeof(ways) / sizeof(ways[0]))
 
+int cudaEmuLiveObjects(void) __attribute__((weak)); /* of the emulated device alone */
+
+/* The trial of hand-overs takes an emulated device longer than a case: there the first engine that steps has it, the others know. */
 static struct pi_engine *make_engine(struct subject *s, const struct way *w,
                                      const struct pi_placement *p)
 {
+    static bool tried;
     const struct pi_engine_options o = {
         .mode = w->mode,
         .n_ctx = s->n_ctx,
@@ -131,7 +135,9 @@ static struct pi_engine *make_engine(struct subject *s, const struct way *w,
         .kv_type = w->kv,
         .on_gpu = p->n_units > 1,
         .gpu_patience = 60.0, /* where the GPU is emulated, on a busy machine */
-        .gpu_handover = w->events ? PI_HANDOVER_EVENTS : PI_HANDOVER_AUTO,
+        .gpu_handover = w->events ? PI_HANDOVER_EVENTS
+                        : tried   ? PI_HANDOVER_SPIN
+                                  : PI_HANDOVER_AUTO,
         .f32_gemm = w->f32_gemm,
         .force_predicted = w->mode == PI_MODE_PREDICTED,
     };
@@ -141,6 +147,7 @@ static struct pi_engine *make_engine(struct subject *s, const struct way *w,
     must(pi_engine_create(&s->model, w->mode == PI_MODE_PREDICTED ? &s->pred : NULL,
                           p->n_units > 1 ? p : NULL, s->pool, &o, &engine, &e),
          &e);
+    tried = tried || (cudaEmuLiveObjects != NULL && p->n_units > 1 && w->stepwise && !w->events);
     return engine;
 }
 

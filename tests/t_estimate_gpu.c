@@ -79,6 +79,8 @@ static void check_engine(struct rig *r, size_t i, enum pi_mode mode)
                                         .n_ctx = CTX,
                                         .n_batch = BATCH,
                                         .on_gpu = true,
+                                        .gpu_handover = i == 1 ? PI_HANDOVER_AUTO /* a trial */
+                                                               : PI_HANDOVER_SPIN,
                                         .mode = mode,
                                         .force_predicted = true};
     uint64_t before, taken, weights;

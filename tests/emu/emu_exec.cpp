@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -324,8 +325,8 @@ void emu_relax(unsigned ns)
     yield_to_other(e, e->current);
     if (++e->n_yields < 4) {
         sched_yield();
-    } else { /* who is waited for may need this core */
-        const struct timespec ts = {0, 50000};
+    } else { /* who is waited for may need this core: longer from time to time */
+        const struct timespec ts = {0, 2000 * (long)std::min(e->n_yields, 25u)};
 
         (void)nanosleep(&ts, NULL);
     }
@@ -554,6 +555,7 @@ void emu_thread_setup(void)
     e->rng.seed(c->blocks_seed * 1000003 + c->threads_seed);
     emu_fiber_pool_init(&e->pool, fiber_main, e);
     emu_self.exec = e;
+    (void)prctl(PR_SET_TIMERSLACK, 1ul); /* short sleeps between polls stay short */
     (void)dl_iterate_phdr(find_tls, &e->tls);
     use_signal_stack(true);
 }
