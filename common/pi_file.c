@@ -3,17 +3,16 @@
 #include "common/pi_file.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_file_int.h"
 #include "common/pi_progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -105,7 +104,8 @@ void pi_map_drop(const struct pi_map *map, const void *p, size_t n)
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), base = (uintptr_t)map->data;
     uintptr_t begin = (uintptr_t)p, end = begin + n;
 
-    if (map->borrowed || map->copied || map->data == NULL || begin < base || end > base + map->size || end < begin)
+    if (map->borrowed || map->copied || map->data == NULL || begin < base ||
+        end > base + map->size || end < begin)
         return;
     begin = begin / page * page; /* shared pages at either end: they come back */
     end = (end + page - 1) / page * page;
@@ -275,17 +275,10 @@ static enum pi_code io_error(const struct pi_out *o, const char *what, int e, st
                       strerror(e));
 }
 
-/* A new hidden name next to the target; the next call gives another. */
 static enum pi_code next_tmp_name(struct pi_out *o, struct pi_err *err)
 {
-    static atomic_uint n_names;
-    struct timespec t = {0};
-
     free(o->tmp);
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    /* Names are limited to 255 bytes: keep the front of a long one. */
-    o->tmp = pi_asprintf(err, ".%.200s.%lx-%lx-%x.tmp", o->base, (unsigned long)getpid(),
-                         (unsigned long)t.tv_nsec, atomic_fetch_add(&n_names, 1));
+    o->tmp = pi_out_tmp_name(o->base, err);
     return o->tmp != NULL ? PI_OK : PI_E_NOMEM;
 }
 
@@ -301,9 +294,12 @@ static enum pi_code open_named(struct pi_out *o, struct pi_err *err)
         if (rc != PI_OK)
             return rc;
         o->fd = openat(o->dir_fd, o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (o->fd >= 0)
+        if (o->fd >= 0 && pi_out_lock(o->fd, true))
             return PI_OK;
-        e = errno;
+        e = o->fd >= 0 ? EEXIST : errno;
+        if (o->fd >= 0)
+            (void)close(o->fd);
+        o->fd = -1;
     }
     free(o->tmp);
     o->tmp = NULL;
@@ -325,7 +321,7 @@ static enum pi_code open_unnamed_or_named(struct pi_out *o, struct pi_err *err)
     if (getenv("PI_TEST_NO_TMPFILE") == NULL)
         o->fd = openat(o->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     if (o->fd >= 0) {
-        if (fd_can_be_linked(o->fd))
+        if (fd_can_be_linked(o->fd) && pi_out_lock(o->fd, false))
             return PI_OK;
         (void)close(o->fd);
         o->fd = -1;
@@ -398,6 +394,7 @@ enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *e
         rc = io_error(o, "write", errno, err);
         goto out;
     }
+    pi_out_sweep(o->dir_fd, o->base);
     PI_TRY(open_unnamed_or_named(o, err));
     *out = o;
     o = NULL;

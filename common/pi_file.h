@@ -3,7 +3,8 @@
  *
  * An output is written to an unnamed (or hidden temporary) file in the target's folder; commit
  * syncs it and renames it over the target. Whatever ends the program before that (an error, a
- * signal, a kill) leaves the old target untouched and no half file under its name.
+ * signal, a kill) leaves the old target untouched and no half file under its name. What a kill
+ * left under a hidden name goes when the next output of that name is opened.
  */
 #ifndef PI_FILE_H
 #define PI_FILE_H

@@ -247,7 +247,8 @@ out:
     return rc;
 }
 
-enum pi_code pi_predictor_save(const char *path, const struct pi_predictor *p, struct pi_err *err)
+enum pi_code pi_predictor_write(const char *path, const struct pi_predictor *p,
+                                struct pi_gguf_writer **w_out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_gguf_writer *w = NULL;
@@ -277,9 +278,17 @@ enum pi_code pi_predictor_save(const char *path, const struct pi_predictor *p, s
         if (x->bias != NULL)
             PI_TRY(pi_gguf_append(w, x->bias, p->n_ff * sizeof(*x->bias), err));
     }
-    rc = pi_gguf_commit(w, err);
+    *w_out = w;
     w = NULL;
 out:
     pi_gguf_abort(w);
     return rc;
+}
+
+enum pi_code pi_predictor_save(const char *path, const struct pi_predictor *p, struct pi_err *err)
+{
+    struct pi_gguf_writer *w = NULL;
+    const enum pi_code rc = pi_predictor_write(path, p, &w, err);
+
+    return rc != PI_OK ? rc : pi_gguf_commit(w, err);
 }

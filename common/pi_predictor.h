@@ -70,5 +70,8 @@ void pi_predictor_free(struct pi_predictor *p);
 /* Writes p; every pointer in it is borrowed. */
 enum pi_code pi_predictor_save(const char *path, const struct pi_predictor *p,
                                struct pi_err *err) PI_MUST_CHECK;
+/* As above, but the file appears when the caller commits *w_out (or never: pi_gguf_abort). */
+enum pi_code pi_predictor_write(const char *path, const struct pi_predictor *p,
+                                struct pi_gguf_writer **w_out, struct pi_err *err) PI_MUST_CHECK;
 
 #endif

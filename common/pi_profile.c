@@ -375,9 +375,10 @@ out:
     return rc;
 }
 
-enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
-                             const struct pi_profile_samples_in *s, uint32_t window,
-                             const char *data_names, struct pi_err *err)
+enum pi_code pi_profile_write(const char *path, const struct pi_profile *p,
+                              const struct pi_profile_samples_in *s, uint32_t window,
+                              const char *data_names, struct pi_gguf_writer **w_out,
+                              struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_gguf_writer *w = NULL;
@@ -393,7 +394,7 @@ enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
     PI_TRY(add_tensors(w, p, masks, err));
     PI_TRY(pi_gguf_begin(w, err));
     PI_TRY(append_tensors(w, p, s, masks, err));
-    rc = pi_gguf_commit(w, err);
+    *w_out = w;
     w = NULL;
 out:
     pi_gguf_abort(w);
@@ -401,4 +402,14 @@ out:
         free(masks[l].p);
     free(masks);
     return rc;
+}
+
+enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
+                             const struct pi_profile_samples_in *s, uint32_t window,
+                             const char *data_names, struct pi_err *err)
+{
+    struct pi_gguf_writer *w = NULL;
+    const enum pi_code rc = pi_profile_write(path, p, s, window, data_names, &w, err);
+
+    return rc != PI_OK ? rc : pi_gguf_commit(w, err);
 }

@@ -63,5 +63,10 @@ struct pi_profile_samples_in {
 enum pi_code pi_profile_save(const char *path, const struct pi_profile *p,
                              const struct pi_profile_samples_in *s, uint32_t window,
                              const char *data_names, struct pi_err *err) PI_MUST_CHECK;
+/* As above, but the file appears when the caller commits *w_out (or never: pi_gguf_abort). */
+enum pi_code pi_profile_write(const char *path, const struct pi_profile *p,
+                              const struct pi_profile_samples_in *s, uint32_t window,
+                              const char *data_names, struct pi_gguf_writer **w_out,
+                              struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -330,7 +330,9 @@ enum pi_code pi_tokenizer_create(const struct pi_gguf *g, struct pi_tokenizer **
     *out = t;
     t = NULL;
 out:
-    if (rc != PI_OK && g->map.path != NULL)
+    /* the reader of keys names the file itself */
+    if (rc != PI_OK && g->map.path != NULL && err != NULL &&
+        strncmp(err->msg, g->map.path, strlen(g->map.path)) != 0)
         pi_err_wrap(err, "%s", g->map.path);
     pi_tokenizer_destroy(t);
     return rc;

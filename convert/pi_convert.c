@@ -3,6 +3,7 @@
 #include "convert/pi_convert.h"
 #include "common/pi_alloc.h"
 #include "common/pi_artifact.h"
+#include "common/pi_tokenizer.h"
 #include "convert/pi_convert_report.h"
 #include "convert/pi_gguf_import.h"
 #include "convert/pi_hf.h"
@@ -199,6 +200,21 @@ static enum pi_code read_counts(struct conversion *c, struct pi_err *err)
     return rc == PI_OK ? rc : pi_err_set(err, rc, "%s", why.msg);
 }
 
+/* What the self-check would find when all is written. A vocabulary that programs here cannot read is of use to others. */
+static enum pi_code check_tokenizer(const struct conversion *c, struct pi_err *err)
+{
+    struct pi_tokenizer *tok = NULL;
+    struct pi_err why = {0};
+    const enum pi_code rc = pi_tokenizer_create(&c->gguf, &tok, &why);
+
+    pi_tokenizer_destroy(tok);
+    if (rc == PI_E_UNSUPPORTED)
+        pi_note(c->opt->notes, "%s: pi-run will not run the result", why.msg);
+    else if (rc != PI_OK && (c->opt->self_check || rc == PI_E_NOMEM))
+        return pi_err_set(err, rc, "%s", why.msg);
+    return PI_OK;
+}
+
 static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -209,6 +225,7 @@ static enum pi_code open_gguf(struct conversion *c, struct pi_err *err)
     PI_TRY(gguf_lineage(c, err));
     pi_gguf_drop_all(&c->gguf);
     PI_TRY(pi_shape_read(&c->gguf, c->opt->hidden_act, &c->shape, err));
+    PI_TRY(check_tokenizer(c, err));
     if (c->opt->predictor == NULL)
         PI_TRY(pi_import_gguf(&c->gguf, &c->shape, &c->pred, err));
     PI_TRY(pi_gguf_check_names(&c->gguf, &c->shape, c->opt->notes, err));
@@ -357,61 +374,49 @@ out:
     return rc;
 }
 
-/* Artifacts wait under hidden names until the model is there: all of them appear, or none. */
-struct staged {
-    char *path, *tmp; /* NULL: none */
+/* An artifact that is written, but does not appear before the model is there: all of them do, or none. */
+struct artifact {
+    char *path; /* NULL: none */
+    struct pi_gguf_writer *w;
 };
 
-static enum pi_code stage(const struct conversion *c, const char *kind, struct staged *s,
-                          struct pi_err *err)
+static void drop_artifact(struct artifact *a)
 {
-    enum pi_code rc = PI_OK;
-    char *given = pi_path_artifact(c->opt->output, kind, err);
-    const char *slash;
-
-    if (given == NULL)
-        return PI_E_NOMEM;
-    PI_TRY(pi_out_target(given, &s->path, err));
-    slash = strrchr(s->path, '/');
-    s->tmp = pi_asprintf(err, "%.*s.%ld.%s.tmp", slash != NULL ? (int)(slash + 1 - s->path) : 0,
-                         s->path, (long)getpid(), kind);
-    if (s->tmp == NULL)
-        rc = PI_E_NOMEM;
-out:
-    free(given);
-    return rc;
+    pi_gguf_abort(a->w);
+    free(a->path);
+    *a = (struct artifact){NULL, NULL};
 }
 
-static enum pi_code unstage(const struct staged *s, struct pi_err *err)
+static enum pi_code show_artifact(struct artifact *a, struct pi_err *err)
 {
-    if (s->tmp != NULL && rename(s->tmp, s->path) != 0)
-        return pi_err_set(err, PI_E_IO, "cannot rename to %s: %s", s->path, strerror(errno));
-    return PI_OK;
+    struct pi_gguf_writer *w = a->w;
+
+    a->w = NULL; /* commit frees it in every case */
+    return w != NULL ? pi_gguf_commit(w, err) : PI_OK;
 }
 
-static void drop_staged(struct staged *s)
+static enum pi_code name_artifact(const struct conversion *c, const char *kind, struct artifact *a,
+                                  struct pi_err *err)
 {
-    if (s->tmp != NULL)
-        (void)unlink(s->tmp); /* not there any more where all went well */
-    free(s->tmp);
-    free(s->path);
-    *s = (struct staged){NULL, NULL};
+    a->path = pi_path_artifact(c->opt->output, kind, err);
+    return a->path != NULL ? PI_OK : PI_E_NOMEM;
 }
 
-/* Both artifacts, staged. */
-static enum pi_code write_artifacts(struct conversion *c, struct staged out[2], struct pi_err *err)
+/* The predictor and the profile. */
+static enum pi_code write_artifacts(struct conversion *c, struct artifact out[2],
+                                    struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
     if (c->pred.p.layers != NULL) {
         c->pred.p.lineage = c->lineage;
-        PI_TRY(stage(c, "predictor", &out[0], err));
-        PI_TRY(pi_predictor_save(out[0].tmp, &c->pred.p, err));
+        PI_TRY(name_artifact(c, "predictor", &out[0], err));
+        PI_TRY(pi_predictor_write(out[0].path, &c->pred.p, &out[0].w, err));
     }
     if (c->counts != NULL) {
-        PI_TRY(stage(c, "profile", &out[1], err));
-        PI_TRY(pi_import_save_profile(c->opt->source, &c->shape, &c->lineage, c->counts, out[1].tmp,
-                                      err));
+        PI_TRY(name_artifact(c, "profile", &out[1], err));
+        PI_TRY(pi_import_write_profile(c->opt->source, &c->shape, &c->lineage, c->counts,
+                                       out[1].path, &out[1].w, err));
     }
 out:
     return rc;
@@ -500,7 +505,7 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
     enum pi_code rc = PI_OK;
     struct pi_gguf_writer *w = NULL;
     struct pi_convert_report r = {0};
-    struct staged artifacts[2] = {{NULL, NULL}, {NULL, NULL}};
+    struct artifact artifacts[2] = {{NULL, NULL}, {NULL, NULL}};
 
     PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));
     PI_TRY(prepare(c, wo, w, &r, err));
@@ -519,7 +524,7 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
     w = NULL;
     PI_TRY(rc);
     for (size_t i = 0; i < 2; i++)
-        PI_TRY(unstage(&artifacts[i], err));
+        PI_TRY(show_artifact(&artifacts[i], err));
     pi_report_errors(&c->plan, c->opt->verbose, c->opt->notes);
     pi_note(c->opt->notes, "wrote %s", c->opt->output);
     if (artifacts[0].path != NULL)
@@ -531,7 +536,7 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
         say_index(c);
 out:
     for (size_t i = 0; i < 2; i++)
-        drop_staged(&artifacts[i]);
+        drop_artifact(&artifacts[i]);
     pi_gguf_abort(w);
     return rc;
 }

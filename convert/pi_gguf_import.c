@@ -53,6 +53,10 @@ static enum pi_code add_tensor(const struct pi_gguf_tensor *t, const struct pi_g
         size_t stem = t->name.n - strlen(down ? ".weight" : ".bias");
         (void)snprintf(name, sizeof(name), "%.*s_t.%s", (int)stem, t->name.p,
                        down ? "weight" : "bias");
+        if (pi_gguf_find_tensor(g, name) != NULL)
+            return pi_err_set(err, PI_E_CORRUPT,
+                              "%s: both %.*s and %s: which of them counts is not said", g->map.path,
+                              (int)t->name.n, t->name.p, name);
     } else {
         (void)snprintf(name, sizeof(name), "%.*s", (int)t->name.n, t->name.p);
     }

@@ -452,9 +452,10 @@ static char *activation_dir(const char *model_path, struct pi_err *err)
                : pi_asprintf(err, "%.*s/activation", (int)(slash - model_path), model_path);
 }
 
-enum pi_code pi_import_save_profile(const char *model_path, const struct pi_shape *s,
-                                    const struct pi_lineage *lineage, const double *value,
-                                    const char *path, struct pi_err *err)
+enum pi_code pi_import_write_profile(const char *model_path, const struct pi_shape *s,
+                                     const struct pi_lineage *lineage, const double *value,
+                                     const char *path, struct pi_gguf_writer **w_out,
+                                     struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_profile p = {
@@ -473,7 +474,7 @@ enum pi_code pi_import_save_profile(const char *model_path, const struct pi_shap
     p.n_tokens = most <= 1.0 ? FREQUENCY_TOKENS : (uint64_t)ceil(most);
     for (size_t i = 0; i < n; i++)
         p.count[i] = (uint64_t)llround(most <= 1.0 ? value[i] * FREQUENCY_TOKENS : value[i]);
-    PI_TRY(pi_profile_save(path, &p, &none, 0, dir, err));
+    PI_TRY(pi_profile_write(path, &p, &none, 0, dir, w_out, err));
 out:
     free(p.count);
     free(p.contribution);

@@ -40,12 +40,14 @@ void pi_import_free(struct pi_import *i); /* accepts a zeroed one */
 
 /* activation/activation_N.pt beside model_path, each one tensor of n_ff counts or frequencies, as a profile at path: its order is theirs; where they are
  * frequencies, they are of a million tokens. */
-/* Read first, all of it checked: value_out (n_layer, n_ff) is the caller's to free(), NULL: there are none. Then saved. PI_E_MISMATCH: they are another
+/* Read first, all of it checked: value_out (n_layer, n_ff) is the caller's to free(), NULL: there are none. Then written; the profile appears
+ * when the caller commits *w_out. PI_E_MISMATCH: they are another
  * model's. */
 enum pi_code pi_import_activation(const char *model_path, const struct pi_shape *s,
                                   double **value_out, struct pi_err *err) PI_MUST_CHECK;
-enum pi_code pi_import_save_profile(const char *model_path, const struct pi_shape *s,
-                                    const struct pi_lineage *lineage, const double *value,
-                                    const char *path, struct pi_err *err) PI_MUST_CHECK;
+enum pi_code pi_import_write_profile(const char *model_path, const struct pi_shape *s,
+                                     const struct pi_lineage *lineage, const double *value,
+                                     const char *path, struct pi_gguf_writer **w_out,
+                                     struct pi_err *err) PI_MUST_CHECK;
 
 #endif

@@ -35,6 +35,7 @@ tests_edit_gguf_SOURCES = tests/edit_gguf.c
 tests_edit_gguf_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_cli_tests += tests/cli/convert.sh tests/cli/convert-bad.sh
+EXTRA_DIST += tests/cli/convert_lib.sh
 
 # Fuzz targets; see tests/fuzz/fuzz.h.
 pi_unit_tests += tests/t_fuzz_safetensors tests/t_fuzz_hf tests/t_fuzz_torch

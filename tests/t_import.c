@@ -260,6 +260,7 @@ static void test_activation(void)
         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"};
     char *dir = scratch_open(), *sub = scratch_path(dir, "activation"),
          *model = scratch_path(dir, "m.gguf"), *out = scratch_path(dir, "m.profile.gguf");
+    struct pi_gguf_writer *w = NULL;
     struct pi_err e = {0};
     double *value = NULL;
 
@@ -275,13 +276,15 @@ static void test_activation(void)
           e);
     write_layer(sub, "activation", 1, &c, 1, 1);
     PASSES(pi_import_activation(model, &shape, &value, &e), e);
-    PASSES(pi_import_save_profile(model, &shape, &lineage, value, out, &e), e);
+    PASSES(pi_import_write_profile(model, &shape, &lineage, value, out, &w, &e), e);
+    PASSES(pi_gguf_commit(w, &e), e);
     free(value);
     check_profile(out, 1000, count, 1.0);
     write_layer(sub, "activation", 0, &s, 1, 1);
     write_layer(sub, "activation", 1, &s, 1, 1);
     PASSES(pi_import_activation(model, &shape, &value, &e), e);
-    PASSES(pi_import_save_profile(model, &shape, &lineage, value, out, &e), e);
+    PASSES(pi_import_write_profile(model, &shape, &lineage, value, out, &w, &e), e);
+    PASSES(pi_gguf_commit(w, &e), e);
     free(value);
     check_profile(out, 1000000, share, 1e6);
     write_layer(sub, "activation", 1, &b, 1, 1);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # pi-convert and files that are damaged, hostile, or not what they are called: one line, a status, nothing left behind.
 . "$abs_top_srcdir/tests/cli/run_lib.sh"
+. "$abs_top_srcdir/tests/cli/convert_lib.sh"
 src=$ref/llama-relu
 mkdir "$tmp/out.d" "$tmp/s"
 out=$tmp/out.d/m.gguf
@@ -64,26 +65,7 @@ for i in 1 2; do echo x >"$tmp/activation/activation_$i.pt"; done
 bad 3 'activation_0.pt' 'damaged statistics' "$tmp/m.gguf"
 rm -r "$tmp/activation"
 
-# GGUF headers that lie, in bounded memory (but under sanitizers, which reserve terabytes of addresses). number VALUE BYTES: little-endian.
-limit='ulimit -v 1000000'
-(ulimit -v 1000000 && timeout -s KILL 20 pi-convert --version) >/dev/null 2>&1 || limit=:
-number() {
-    v=$1
-    for _ in $(seq "$2"); do
-        printf "\\$(printf %03o $((v & 255)))"
-        v=$((v >> 8))
-    done
-}
-str() { number ${#1} 8; printf %s "$1"; }
-head_of() { printf GGUF; number "$1" 4; number "$2" 8; number "$3" 8; } # VERSION TENSORS KEYS
-lie() { # STATUS PATTERN NAME, file in $tmp/head
-    head -c 4096 /dev/zero >"$tmp/zeros"
-    cat "$tmp/head" "$tmp/zeros" >"$tmp/lie.gguf"
-    ($limit; exec pi-convert -q "$tmp/lie.gguf" -o "$out" -t 1) >"$tmp/o" 2>"$tmp/err"
-    got=$?
-    [ $got = "$1" ] && [ ! -s "$tmp/o" ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -qE -e "$2" "$tmp/err" && [ ! -e "$out" ]
-    check $? "$3: status $got, $(head -1 "$tmp/err" | cut -c1-150)"
-}
+# GGUF headers that lie.
 head_of 1 0 0 >"$tmp/head"; lie 4 'version 1' 'version 1'
 head_of 4 0 0 >"$tmp/head"; lie 4 'version 4' 'version 4'
 head_of $((3 << 24)) 0 0 >"$tmp/head"; lie 4 'big-endian' 'the other byte order'
@@ -119,6 +101,29 @@ done
 { head_of 3 0 1; str general.architecture; number 8 4; str bloom; } >"$tmp/head"; lie 4 'bloom' 'another architecture'
 rm -f "$tmp/lie.gguf"
 
+# Sums and products that wrap: one tensor each would do, the second one starts where 64 bits end, or rows and paddings come out small.
+two() { # ELEMENTS TYPE OFFSET
+    { head_of 3 2 0; str t; number 1 4; number "$1" 8; number "$2" 4; number 0 8; str u; number 1 4; number "$1" 8; number "$2" 4; number "$3" 8; } >"$tmp/head"
+}
+two $((1 << 61)) 0 $((1 << 63)); lie 3 'tensor t needs 9223372036854775808' 'two tensors of 2^63 bytes'
+two $((1 << 60)) 0 $((1 << 62)); lie 3 'tensor t' 'two tensors of 2^62 bytes'
+two $(((1 << 62) - 1)) 0 -32; lie 3 'tensor t' 'a padding that wraps'
+two 16 0 -32; lie 3 'tensor u' 'an offset that wraps'
+two $(((1 << 42) + 1)) 0 32; lie 3 'tensor t' 'a tensor of terabytes'
+for type in 2 8; do # Q4_0, Q8_0
+    for size in 512409557603043100 542316383328 9223372036854775776; do
+        two $size $type 32; lie 3 'tensor t' "rows of $size in type $type"
+    done
+done
+{ head_of 3 1 0; str t; number 4 4; for _ in 1 2 3 4; do number 65536 8; done; number 0 4; number 0 8; } >"$tmp/head"; lie 3 '2\^63 elements' 'a product that wraps to 0'
+for size in 384307168202282326 288230376151711744 329406144173384851 1024 70; do # times the size of a table's entry: about 2^64
+    head_of 3 "$size" 0 >"$tmp/head"; lie 3 'truncated|name of 0 bytes|beyond' "a table of $size tensors"
+    head_of 3 0 "$size" >"$tmp/head"; lie 3 'truncated|key of 0 bytes' "a table of $size keys"
+done
+{ head_of 3 0 1; str k; number 8 4; number 1073741824 8; } >"$tmp/head"; lie 3 truncated 'a gibibyte of text in a small file'
+{ head_of 3 0 1; str tokenizer.ggml.tokens; number 9 4; number 8 4; number 1 8; number 2147483648 8; } >"$tmp/head"; lie 3 truncated 'a token of 2 GiB'
+{ head_of 3 0 1; str general.alignment; number 5 4; number 32 4; } >"$tmp/head"; lie 3 'no u32' 'an alignment with a sign'
+
 # safetensors headers that lie.
 tensors() { # STATUS PATTERN NAME HEADER
     { number ${#4} 8; printf %s "$4"; head -c 64 /dev/zero; } >"$tmp/s/model.safetensors"
@@ -136,4 +141,14 @@ tensors 3 '64 bits' 'a product that wraps to 0' '{"a":{"dtype":"F32","shape":[42
 tensors 4 'dtype F99' 'an unknown dtype' '{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,9999999]}}'
 tensors 3 'overlap' 'tensors that overlap' '{"a":{"dtype":"F32","shape":[8],"data_offsets":[0,32]},"b":{"dtype":"F32","shape":[12],"data_offsets":[16,64]}}'
 tensors 3 'line' 'nesting without end' "{\"a\":$(printf '%010000d' 0 | tr 0 '[')"
+{ # a hundred thousand tensors
+    printf '{'
+    seq 0 99999 | awk '{ printf "%s\"t%d\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}", (NR > 1 ? "," : ""), $1, 4 * $1, 4 * $1 + 4 }'
+    printf '}'
+} >"$tmp/json"
+{ number "$(wc -c <"$tmp/json")" 8; cat "$tmp/json"; head -c 400000 /dev/zero; } >"$tmp/s/model.safetensors"
+before=$(date +%s)
+refused 3 'is missing' 'a hundred thousand tensors' "$tmp/s"
+check "$([ $(($(date +%s) - before)) -le 20 ]; echo $?)" 'and that takes seconds'
+tensors 3 'tensor name of 1000000 bytes' 'a name of a megabyte' "{\"$(head -c 1000000 /dev/zero | tr '\0' a)\":{\"dtype\":\"F32\",\"shape\":[32],\"data_offsets\":[0,128]}}"
 echo "1..$n"

@@ -220,6 +220,15 @@ for signal in INT TERM; do
     [ $got = 130 ] && [ "$(cat "$tmp/err")" = 'pi-convert: interrupted' ] && [ "$(entries "$tmp/out.d")" = 1 ] && cmp -s "$tmp/m.gguf" "$tmp/out.d/m.gguf"
     check $? "$signal while writing: status $got, the unfinished file is gone"
 done
+PI_TEST_NO_TMPFILE=1 PI_CPU=scalar pi-convert -q "$tmp/w.gguf" -o "$tmp/out.d/m.gguf" --type q5_k 2>/dev/null &
+job=$!
+while [ -d /proc/$job ] && [ "$(entries "$tmp/out.d")" = 1 ]; do :; done
+pi-convert -q "$src" -o "$tmp/out.d/m.gguf" && [ "$(entries "$tmp/out.d")" = 2 ] && kill -STOP $job
+check $? 'another conversion leaves the unfinished file of one at work alone'
+kill -KILL $job
+wait $job
+[ "$(entries "$tmp/out.d")" = 2 ] && pi-convert -q "$src" -o "$tmp/out.d/m.gguf" && [ "$(entries "$tmp/out.d")" = 1 ] && cmp -s "$tmp/m.gguf" "$tmp/out.d/m.gguf"
+check $? 'what a kill left behind goes with the next conversion'
 for signal in INT TERM KILL; do
     env PI_CPU=scalar pi-convert -q "$src" -o "$tmp/out.d/m.gguf" --type q4_0 2>/dev/null &
     # Not before it is the program: the shell's own child would still run this script's traps.

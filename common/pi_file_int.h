@@ -1,0 +1,23 @@
+/*
+ * pi_file_int.h - the hidden names that outputs have before they appear, and what killed programs left under them.
+ *
+ * Such a name is ".BASE.P-T-N.tmp": the target's name (its first bytes), process, time and count in hex. Its writer holds an exclusive lock
+ * (flock) on the file for as long as the name is there; a file that anybody can lock is nobody's.
+ */
+#ifndef PI_FILE_INT_H
+#define PI_FILE_INT_H
+
+#include "common/pi_err.h"
+
+#include <stdbool.h>
+
+/* A new hidden name next to base; the next call gives another. The caller's to free(); NULL with *err set on PI_E_NOMEM. */
+char *pi_out_tmp_name(const char *base, struct pi_err *err) PI_MUST_CHECK;
+
+/* Locks a file that was just made. False where somebody swept it away meanwhile. Where there are no locks nothing is swept. */
+bool pi_out_lock(int fd, bool has_name);
+
+/* Removes what dead writers of base left in a folder: regular files of this user under such names without a writer. Never fails. */
+void pi_out_sweep(int dir_fd, const char *base);
+
+#endif
