@@ -34,11 +34,27 @@ static enum pi_code check_number(const struct pi_gguf *g, uint32_t want, uint32_
     PI_TRY(pi_gguf_u32(g, "split.count", true, &n, err));
     if (no != want || n != n_parts)
         PI_FAIL(err, want == 0 ? PI_E_UNSUPPORTED : PI_E_CORRUPT,
-                "%s: part %" PRIu32 " of %" PRIu32 " of a split model, where part %" PRIu32
+                "%s: part %" PRIu64 " of %" PRIu32 " of a split model, where part %" PRIu32
                 " of %" PRIu32 " is due%s",
-                g->map.path, no + 1, n, want + 1, n_parts,
+                g->map.path, (uint64_t)no + 1, n, want + 1, n_parts,
                 want == 0 ? ": name the first part" : "");
 out:
+    return rc;
+}
+
+/* The tensors of all parts, as every part says it; *n_tensors stays where one does not. 0: none has said it yet. */
+static enum pi_code check_total(const struct pi_gguf *g, uint64_t *n_tensors, struct pi_err *err)
+{
+    const uint64_t due = *n_tensors;
+    enum pi_code rc = pi_gguf_u64(g, "split.tensors.count", false, n_tensors, err);
+
+    if (rc == PI_OK && *n_tensors == 0 && pi_gguf_find(g, "split.tensors.count") != NULL)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: a part of a model of no tensors", g->map.path);
+    if (rc == PI_OK && due != 0 && *n_tensors != due)
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: a part of a model of %" PRIu64 " tensors, the first part is of one "
+                          "of %" PRIu64,
+                          g->map.path, *n_tensors, due);
     return rc;
 }
 
@@ -62,7 +78,8 @@ out:
 }
 
 static enum pi_code open_part(const char *first, size_t n_stem, uint32_t no, uint32_t n_parts,
-                              unsigned flags, struct pi_gguf *g, struct pi_err *err)
+                              unsigned flags, uint64_t n_tensors, struct pi_gguf *g,
+                              struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
     struct pi_gguf part = {0};
@@ -73,6 +90,7 @@ static enum pi_code open_part(const char *first, size_t n_stem, uint32_t no, uin
         return PI_E_NOMEM;
     PI_TRY(pi_gguf_open(path, flags, &part, err));
     PI_TRY(check_number(&part, no, n_parts, err));
+    PI_TRY(check_total(&part, &n_tensors, err));
     PI_TRY(join(g, &part, err));
 out:
     pi_gguf_close(&part);
@@ -98,11 +116,10 @@ enum pi_code pi_gguf_open_parts(const char *path, unsigned flags, struct pi_gguf
                     "%s: the first of %" PRIu32
                     " parts, which must be called NAME-00001-of-%05" PRIu32 ".gguf",
                     path, n_parts, n_parts);
+        PI_TRY(check_total(&g, &n_tensors, err));
         for (uint32_t i = 1; i < n_parts; i++)
-            PI_TRY(open_part(path, n_stem, i, n_parts, flags, &g, err));
-        n_tensors = g.n_tensors;
-        PI_TRY(pi_gguf_u64(&g, "split.tensors.count", false, &n_tensors, err));
-        if (n_tensors != g.n_tensors)
+            PI_TRY(open_part(path, n_stem, i, n_parts, flags, n_tensors, &g, err));
+        if (n_tensors != 0 && n_tensors != g.n_tensors)
             PI_FAIL(err, PI_E_CORRUPT, "%s: %zu tensors in all parts, %" PRIu64 " are due", path,
                     g.n_tensors, n_tensors);
         PI_TRY(pi_gguf_index_tensors(&g, err));

@@ -75,6 +75,10 @@ static void test_strangers(const char *dir, const char *first)
     write_part(dir, "m-00002-of-00003.gguf", 1, 3, 3, "b", 0.0f);
     FAILS(pi_gguf_open_parts(first, 0, &g, &e), PI_E_CORRUPT, "tensor b occurs twice", e);
     write_part(dir, "m-00001-of-00003.gguf", 0, 3, 4, "b", 0.0f);
+    write_part(dir, "m-00002-of-00003.gguf", 1, 3, 4, "c", 0.0f);
+    FAILS(pi_gguf_open_parts(first, 0, &g, &e), PI_E_CORRUPT,
+          "m-00003-of-00003.gguf: a part of a model of 3 tensors, the first part is of one of 4", e);
+    write_part(dir, "m-00003-of-00003.gguf", 2, 3, 4, "a", 0.0f);
     FAILS(pi_gguf_open_parts(first, 0, &g, &e), PI_E_CORRUPT, "3 tensors in all parts, 4 are due",
           e);
     write_part(dir, "m-00001-of-00003.gguf", 0, 1, 1, "b", 0.0f); /* one of one */

@@ -17,7 +17,8 @@ head_of() { printf GGUF; number "$1" 4; number "$2" 8; number "$3" 8; } # VERSIO
 refused() {
     ($limit; exec timeout -s KILL 60 pi-convert -q "${4-$tmp/lie.gguf}" -o "$out" -t 1) >"$tmp/o" 2>"$tmp/err"
     got=$?
-    [ $got = "$1" ] && [ ! -s "$tmp/o" ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -qE -e "$2" "$tmp/err" && [ -z "$(ls -A "${out%/*}")" ]
+    case $got in $1) same=0 ;; *) same=1 ;; esac
+    [ $same = 0 ] && [ ! -s "$tmp/o" ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -qE -e "$2" "$tmp/err" && [ -z "$(ls -A "${out%/*}")" ]
     check $? "$3: status $got, $(head -1 "$tmp/err" | cut -c1-150)"
 }
 # taken NAME [SOURCE]: what looks odd and is none of our business.
