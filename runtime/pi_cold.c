@@ -2,8 +2,7 @@
  * The CPU's share of a split layer.
  *
  * What is done for a chunk: the activation of its neurons for the tokens that want them, the second matrix where it is not 0, and in the one-pass form
- * the down rows. Neurons with the same set of tokens stand together as a run; a kernel takes a run of rows and all its tokens. With one
- * token that is all active neurons of a tile; with many, each has its own set and a run is mostly one row.
+ * the down rows. With many tokens each neuron has its own set of them, and kernels take rows with their masks.
  *
  * Values of a list are packed: neuron after neuron, of each its tokens in ascending order.
  */
@@ -190,17 +189,7 @@ static struct chunk chunk_of(const struct walk *w, uint32_t i)
     return (struct chunk){begin, end - begin < size ? end : begin + size};
 }
 
-/* ---- runs ---- */
-
-/* How many neurons from k on have the same tokens. */
-static uint32_t run_length(const struct list *l, uint32_t k)
-{
-    uint32_t i = k + 1;
-
-    while (i < l->n && l->mask[i] == l->mask[k])
-        i++;
-    return i - k;
-}
+/* ---- rows ---- */
 
 static uint32_t n_set(uint32_t mask)
 {
@@ -208,49 +197,44 @@ static uint32_t n_set(uint32_t mask)
     return (mask & (mask - 1)) == 0 ? mask != 0 : (uint32_t)__builtin_popcount(mask);
 }
 
-/* out: some rows, n of m, of which n_next follow . x of the tokens in a mask. */
-static void dot_run(const struct pi_cold_job *job, const struct pi_mat *m, const uint32_t *ids,
-                    uint32_t n, uint32_t n_next, uint32_t mask, float *out)
+/* out (packed): rows of the list . x of their tokens. */
+static void dots_f32(const struct pi_cold_job *job, const struct pi_mat *m, const struct list *l,
+                     float *out)
 {
     const struct pi_cpu_type *type = job->cpu->type[m->type];
     const float *x[PI_COLD_TOKENS];
-    uint32_t n_x = 0;
 
-    for (uint32_t rest = mask; rest != 0; rest &= rest - 1)
-        x[n_x++] = job->x + (size_t)__builtin_ctz(rest) * m->n_cols;
+    for (uint32_t t = 0; t < job->n_tok; t++)
+        x[t] = job->x + (size_t)t * m->n_cols;
     if (job->n_tok == 1)
-        type->dot_ids(m->data, m->row_bytes, ids, n, x[0], m->n_cols, out);
+        type->dot_ids(m->data, m->row_bytes, l->id, l->n, x[0], m->n_cols, out);
     else
-        type->dot_many(m->data, m->row_bytes, ids, n, n_next, x, n_x, m->n_cols, out);
+        type->dot_masked(m->data, m->row_bytes, l->id, l->mask, l->n, 0, x, job->n_tok, m->n_cols,
+                         out);
 }
 
 /* The same with quantised x. */
-static void dot_run_q8(const struct pi_cold_job *job, const struct pi_mat *m, const uint32_t *ids,
-                       uint32_t n, uint32_t n_next, uint32_t mask, float *out)
+static void dots_q8(const struct pi_cold_job *job, const struct pi_mat *m, const struct list *l,
+                    float *out)
 {
     const struct pi_cpu_type *type = job->cpu->type[m->type];
     const struct pi_q8 *x[PI_COLD_TOKENS];
-    uint32_t n_x = 0;
 
-    for (uint32_t rest = mask; rest != 0; rest &= rest - 1)
-        x[n_x++] = job->q8 + (size_t)__builtin_ctz(rest) * (m->n_cols / PI_Q8_BLOCK);
+    for (uint32_t t = 0; t < job->n_tok; t++)
+        x[t] = job->q8 + (size_t)t * (m->n_cols / PI_Q8_BLOCK);
     if (job->n_tok == 1)
-        type->dot_ids_q8(m->data, m->row_bytes, ids, n, x[0], m->n_cols, out);
+        type->dot_ids_q8(m->data, m->row_bytes, l->id, l->n, x[0], m->n_cols, out);
     else
-        type->dot_many_q8(m->data, m->row_bytes, ids, n, n_next, x, n_x, m->n_cols, out);
+        type->dot_masked_q8(m->data, m->row_bytes, l->id, l->mask, l->n, 0, x, job->n_tok,
+                            m->n_cols, out);
 }
 
-/* out (packed): rows of the list . x of their tokens. */
 static void dots(const struct pi_cold_job *job, const struct pi_mat *m, const struct list *l,
                  float *out)
 {
     bool q8 = job->q8 != NULL && job->cpu->type[m->type]->dot_rows_q8 != NULL;
 
-    for (uint32_t k = 0, len; k < l->n; k += len) {
-        len = run_length(l, k);
-        (q8 ? dot_run_q8 : dot_run)(job, m, l->id + k, len, l->n - k - len, l->mask[k], out);
-        out += (size_t)len * n_set(l->mask[k]);
-    }
+    (q8 ? dots_q8 : dots_f32)(job, m, l, out);
 }
 
 /* y_t[cols) += the list's rows of down times their products; y (n_tok, ld). */
@@ -259,22 +243,15 @@ static void add_rows(const struct pi_cold_job *job, const struct list *l, const 
 {
     const struct pi_mat *m = &job->w->down_t;
     const struct pi_cpu_type *type = job->cpu->type[m->type];
+    float *to[PI_COLD_TOKENS];
 
-    for (uint32_t k = 0, len; k < l->n; k += len) {
-        float *to[PI_COLD_TOKENS];
-        uint32_t n_y = 0;
-
-        len = run_length(l, k);
-        for (uint32_t rest = l->mask[k]; rest != 0; rest &= rest - 1)
-            to[n_y++] = y + (size_t)__builtin_ctz(rest) * ld;
-        if (job->n_tok == 1)
-            type->axpy_ids(m->data, m->row_bytes, l->id + k, prod, len, cols.begin, cols.end,
-                           to[0]);
-        else
-            type->axpy_many(m->data, m->row_bytes, l->id + k, len, l->n - k - len, prod, to, n_y,
-                            cols.begin, cols.end);
-        prod += (size_t)len * n_y;
-    }
+    for (uint32_t t = 0; t < job->n_tok; t++)
+        to[t] = y + (size_t)t * ld;
+    if (job->n_tok == 1)
+        type->axpy_ids(m->data, m->row_bytes, l->id, prod, l->n, cols.begin, cols.end, to[0]);
+    else
+        type->axpy_masked(m->data, m->row_bytes, l->id, l->mask, l->n, 0, prod, to, job->n_tok,
+                          cols.begin, cols.end);
 }
 
 /* Asks for the heads of the rows that are read first from a matrix, so that the stream from memory does not stop where one matrix or chunk

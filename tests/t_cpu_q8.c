@@ -14,6 +14,7 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define ROWS     11
 #define MOST_X   11
+#define LIST     40 /* rows of a list with masks */
 
 static const enum pi_type types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
                                      PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
@@ -294,6 +295,32 @@ static int check_products(const struct pi_cpu *cpu, const struct problem *p)
     return wrong;
 }
 
+/* Rows that choose among the vectors: the bits that each pair has. */
+static int check_masked(const struct pi_cpu *cpu, const struct problem *p, uint32_t n_x)
+{
+    const struct pi_cpu_type *k = cpu->type[p->type], *s = pi_cpu_get(PI_ISA_SCALAR)->type[p->type];
+    const uint32_t all = UINT32_MAX >> (32 - n_x);
+    float one[MOST_X][ROWS], got[LIST * MOST_X];
+    uint32_t ids[LIST], mask[LIST], at = 0;
+    int wrong = 0;
+
+    for (uint32_t i = 0; i < LIST; i++) {
+        ids[i] = draw() % ROWS;
+        mask[i] = i >= 14 && i < 28 ? all : draw() & draw() & all;
+    }
+    for (uint32_t j = 0; j < n_x; j++)
+        s->dot_rows_q8(p->data, p->stride, ROWS, p->x[j], p->n, one[j]);
+    k->dot_masked_q8(p->data, p->stride, ids, mask, LIST - 2, 2, (const struct pi_q8 *const *)p->x,
+                     n_x, p->n, got);
+    for (uint32_t i = 0; i < LIST - 2; i++) {
+        for (uint32_t j = 0; j < n_x; j++) {
+            if ((mask[i] >> j & 1) != 0)
+                wrong += memcmp(&got[at++], &one[j][ids[i]], sizeof(float)) != 0;
+        }
+    }
+    return wrong;
+}
+
 static void test_products(const struct pi_cpu *cpu, enum pi_type type)
 {
     int wrong = 0;
@@ -304,6 +331,8 @@ static void test_products(const struct pi_cpu *cpu, enum pi_type type)
             struct problem p = make_problem(type, lengths[i], (enum fill)fill);
 
             wrong += check_products(cpu, &p);
+            for (uint32_t n_x = 1; n_x <= MOST_X; n_x++)
+                wrong += check_masked(cpu, &p, n_x);
             free_problem(&p);
         }
     }

@@ -368,6 +368,77 @@ static void test_large(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, 
     free_matrix(&m);
 }
 
+#define LIST 40 /* rows of a list with masks */
+
+/* Which of n_x vectors row i of a list wants: all in long stretches and short ones, none, some, few. */
+static uint32_t draw_mask(uint32_t i, uint32_t n_x)
+{
+    const uint32_t all = UINT32_MAX >> (32 - n_x);
+
+    if (i >= 16 && i < 30)
+        return all;
+    switch (draw() % 5) {
+    case 0:
+        return all;
+    case 1:
+        return 0;
+    case 2:
+        return (draw() << 8 ^ draw()) & all;
+    default:
+        return (draw() & draw() << 8) & all;
+    }
+}
+
+/* Each vector with the rows that want it: the bits that it has alone. */
+static void test_masked(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, uint32_t n_x)
+{
+    const struct pi_cpu_type *k = cpu->type[type];
+    struct matrix m = make_matrix(type, 11, n);
+    float *x[32], *y[32], *z = make(n, sizeof(float)), a[LIST * 32], got[LIST * 32], one[LIST],
+                          factor[LIST];
+    uint32_t ids[LIST], mask[LIST], of[LIST], half = n / 64 * 32, n_ids = LIST - draw() % 8;
+    int wrong = 0;
+
+    for (uint32_t j = 0; j < n_x; j++) {
+        x[j] = draw_vector(n);
+        y[j] = make(n, sizeof(float));
+        memcpy(y[j], x[j], n * sizeof(float));
+    }
+    for (uint32_t i = 0; i < LIST; i++) {
+        ids[i] = draw() % m.n_rows;
+        mask[i] = draw_mask(i, n_x);
+    }
+    for (uint32_t i = 0; i < LIST * 32; i++)
+        a[i] = draw_float();
+    k->dot_masked(m.data, m.stride, ids, mask, n_ids, LIST - n_ids, (const float *const *)x, n_x, n,
+                  got);
+    k->axpy_masked(m.data, m.stride, ids, mask, n_ids, LIST - n_ids, a, y, n_x, 0, half);
+    k->axpy_masked(m.data, m.stride, ids, mask, n_ids, 0, a, y, n_x, half, n);
+    for (uint32_t j = 0; j < n_x; j++) {
+        uint32_t at = 0, n_of = 0;
+
+        k->dot_ids(m.data, m.stride, ids, n_ids, x[j], n, one);
+        for (uint32_t i = 0; i < n_ids; i++) {
+            for (uint32_t b = 0; b < n_x; b++) {
+                at += mask[i] >> b & 1;
+                if (b != j || (mask[i] >> b & 1) == 0)
+                    continue;
+                wrong += bits(one[i]) != bits(got[at - 1]);
+                of[n_of] = ids[i];
+                factor[n_of++] = a[at - 1];
+            }
+        }
+        memcpy(z, x[j], n * sizeof(float));
+        k->axpy_ids(m.data, m.stride, of, factor, n_of, 0, n, z);
+        wrong += memcmp(z, y[j], n * sizeof(float)) != 0;
+        free(x[j]);
+        free(y[j]);
+    }
+    EQ(wrong, 0);
+    free(z);
+    free_matrix(&m);
+}
+
 int main(void)
 {
     for (int i = 0; i < PI_ISA_COUNT; i++) {
@@ -380,6 +451,8 @@ int main(void)
         for (size_t t = 0; t < COUNT(types); t++) {
             test_rows(cpu, types[t]);
             test_odd_values(cpu, types[t]);
+            for (uint32_t n_x = 1; n_x <= 32; n_x += n_x < 10 ? 1 : 11)
+                test_masked(cpu, types[t], n_x % 2 == 0 && t < PLAIN ? 77 : 512, n_x);
             if (t < PLAIN)
                 continue;
             test_odd_scales(cpu, types[t]);

@@ -58,11 +58,19 @@ struct pi_cpu_type {
     void (*axpy_many)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
                       uint32_t n_next, const float *a, float *const *y, uint32_t n_y,
                       uint32_t begin, uint32_t end);
+    /* The same where each row chooses among the vectors, of which there are at most 32: those of the bits of mask[i], which has none beyond them. out and a are
+     * packed: row after row, of each its vectors in ascending order. */
+    void (*dot_masked)(const void *base, size_t stride, const uint32_t *ids, const uint32_t *mask,
+                       uint32_t n_ids, uint32_t n_next, const float *const *x, uint32_t n_x,
+                       uint32_t n, float *out);
+    void (*axpy_masked)(const void *base, size_t stride, const uint32_t *ids, const uint32_t *mask,
+                        uint32_t n_ids, uint32_t n_next, const float *a, float *const *y,
+                        uint32_t n_y, uint32_t begin, uint32_t end);
     void (*to_f32)(const void *row, float *out, uint32_t n);
     /* round to nearest as GGUF writers do (bit for bit ggml's reference); rounds F16 and BF16 to nearest even. n a multiple of the block.
      * Quantised types: a NaN makes its block's scale NaN, an infinity infinite. */
     void (*from_f32)(const float *x, void *row_out, uint32_t n);
-    /* dot_rows, dot_ids and dot_many with x (n / 32) quantised by quantise_q8; NULL for F32, F16 and BF16 rows. Products within a part (32
+    /* dot_rows, dot_ids, dot_many and dot_masked with x (n / 32) quantised by quantise_q8; NULL for F32, F16 and BF16 rows. Products within a part (32
      * elements; 16 in Q6_K) are exact integers. Parts are added to one sum in F32, in their order, from 0 on:
      *     sum = fma(scale * x.d, integer, sum), then, for types with an offset, sum = fma(offset, x.s, sum)
      * where a weight is scale * q + offset (F32 values; q counts from the type's middle: q - 8 in Q4_0, q - 16 in Q5_0, q - 32 in Q6_K; K types:
@@ -75,6 +83,9 @@ struct pi_cpu_type {
     void (*dot_many_q8)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
                         uint32_t n_next, const struct pi_q8 *const *x, uint32_t n_x, uint32_t n,
                         float *out);
+    void (*dot_masked_q8)(const void *base, size_t stride, const uint32_t *ids,
+                          const uint32_t *mask, uint32_t n_ids, uint32_t n_next,
+                          const struct pi_q8 *const *x, uint32_t n_x, uint32_t n, float *out);
 };
 
 struct pi_gemm;

@@ -150,7 +150,7 @@ float pi_q8_scale(uint32_t max_bits);
 /* Kernels for quantised activations in a type's entry of a table, by the prefix of their names. */
 #define PI_Q8_ENTRIES(prefix, T)                                                  \
     .dot_rows_q8 = prefix##dot_rows_q8_##T, .dot_ids_q8 = prefix##dot_ids_q8_##T, \
-    .dot_many_q8 = prefix##dot_many_q8_##T
+    .dot_many_q8 = prefix##dot_many_q8_##T, .dot_masked_q8 = prefix##dot_masked_q8_##T
 #define PI_Q8_NONE .dot_rows_q8 = NULL
 
 /* Those of all types, each ISA's in a file of its own, as other files see them. */
@@ -161,7 +161,11 @@ float pi_q8_scale(uint32_t max_bits);
                                 uint32_t n_ids, const struct pi_q8 *x, uint32_t n, float *out); \
     void prefix##dot_many_q8_##T(const void *base, size_t stride, const uint32_t *ids,          \
                                  uint32_t n_ids, uint32_t n_next, const struct pi_q8 *const *x, \
-                                 uint32_t n_x, uint32_t n, float *out);
+                                 uint32_t n_x, uint32_t n, float *out);                         \
+    void prefix##dot_masked_q8_##T(const void *base, size_t stride, const uint32_t *ids,        \
+                                   const uint32_t *mask, uint32_t n_ids, uint32_t n_next,       \
+                                   const struct pi_q8 *const *x, uint32_t n_x, uint32_t n,      \
+                                   float *out);
 #define PI_Q8_DECLARE(prefix)                                                \
     PI_Q8_FUNCTIONS(prefix, q8_0)                                            \
     PI_Q8_FUNCTIONS(prefix, q4_0)                                            \

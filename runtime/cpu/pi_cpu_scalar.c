@@ -231,6 +231,28 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
             axpy_row(unpack_##T, a[i], row_at(base, stride, ids[i / n_y]), begin, end,             \
                      y[i % n_y]);                                                                  \
     }                                                                                              \
+    static void dot_masked_##T(const void *base, size_t stride, const uint32_t *ids,               \
+                               const uint32_t *mask, uint32_t n_ids, uint32_t n_next,              \
+                               const float *const *x, uint32_t n_x, uint32_t n, float *out)        \
+    {                                                                                              \
+        (void)n_next;                                                                              \
+        for (size_t i = 0; i < (size_t)n_ids * n_x; i++) {                                         \
+            if ((mask[i / n_x] >> i % n_x & 1) != 0)                                               \
+                *out++ = dot_row(unpack_##T, row_at(base, stride, ids[i / n_x]), x[i % n_x], n);   \
+        }                                                                                          \
+    }                                                                                              \
+    static void axpy_masked_##T(const void *base, size_t stride, const uint32_t *ids,              \
+                                const uint32_t *mask, uint32_t n_ids, uint32_t n_next,             \
+                                const float *a, float *const *y, uint32_t n_y, uint32_t begin,     \
+                                uint32_t end)                                                      \
+    {                                                                                              \
+        (void)n_next;                                                                              \
+        for (size_t i = 0; i < (size_t)n_ids * n_y; i++) {                                         \
+            if ((mask[i / n_y] >> i % n_y & 1) != 0)                                               \
+                axpy_row(unpack_##T, *a++, row_at(base, stride, ids[i / n_y]), begin, end,         \
+                         y[i % n_y]);                                                              \
+        }                                                                                          \
+    }                                                                                              \
     static void to_f32_##T(const void *row, float *out, uint32_t n)                                \
     {                                                                                              \
         for (uint32_t at = 0; at < n; at += PI_BLOCK)                                              \
@@ -241,6 +263,8 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
                                                 .axpy_ids = axpy_ids_##T,                          \
                                                 .dot_many = dot_many_##T,                          \
                                                 .axpy_many = axpy_many_##T,                        \
+                                                .dot_masked = dot_masked_##T,                      \
+                                                .axpy_masked = axpy_masked_##T,                    \
                                                 .to_f32 = to_f32_##T,                              \
                                                 .from_f32 = from_f32_##T,                          \
                                                 Q8_OF_##T};

@@ -204,6 +204,17 @@ static const void *row_at(const void *base, size_t stride, uint32_t i)
         (void)n_next;                                                                             \
         for (size_t i = 0; i < (size_t)n_ids * n_x; i++)                                          \
             out[i] = dot_row(block_##T, row_at(base, stride, ids[i / n_x]), x[i % n_x], n);       \
+    }                                                                                             \
+    void pi_scalar_dot_masked_q8_##T(const void *base, size_t stride, const uint32_t *ids,        \
+                                     const uint32_t *mask, uint32_t n_ids, uint32_t n_next,       \
+                                     const struct pi_q8 *const *x, uint32_t n_x, uint32_t n,      \
+                                     float *out)                                                  \
+    {                                                                                             \
+        (void)n_next;                                                                             \
+        for (size_t i = 0; i < (size_t)n_ids * n_x; i++) {                                        \
+            if ((mask[i / n_x] >> i % n_x & 1) != 0)                                              \
+                *out++ = dot_row(block_##T, row_at(base, stride, ids[i / n_x]), x[i % n_x], n);   \
+        }                                                                                         \
     }
 
 KERNELS(q8_0)

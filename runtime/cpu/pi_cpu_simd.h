@@ -225,8 +225,6 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
 #define from_f32_q5_k pi_quantise_q5_k
 #define from_f32_q6_k pi_quantise_q6_k
 
-#include "runtime/cpu/pi_cpu_simd_many.h"
-
 KERNELS(f32, DOT_F32, AXPY_F32, TO_F32_F32, BYTES_F32, 1)
 KERNELS(f16, DOT_F16, AXPY_F16, TO_F32_F16, BYTES_F16, 1)
 KERNELS(bf16, DOT_BF16, AXPY_BF16, TO_F32_BF16, BYTES_F16, 1)
@@ -238,6 +236,8 @@ KERNELS(q5_1, DOT_Q5_1, AXPY_Q5_1, TO_F32_Q5_1, BYTES_Q5_1, SUMS)
 KERNELS(q4_k, DOT_Q4_K, AXPY_Q4_K, TO_F32_Q4_K, BYTES_Q4_K, SUMS)
 KERNELS(q5_k, DOT_Q5_K, AXPY_Q5_K, TO_F32_Q5_K, BYTES_Q5_K, SUMS)
 KERNELS(q6_k, DOT_Q6_K, AXPY_Q6_K, TO_F32_Q6_K, BYTES_Q6_K, 1)
+
+#include "runtime/cpu/pi_cpu_simd_many.h"
 
 static TARGET float dot_f32(const float *a, const float *b, uint32_t n)
 {
@@ -284,6 +284,8 @@ static TARGET float sum_squares(const float *x, uint32_t n)
         .axpy_ids = axpy_ids_##T,                        \
         .dot_many = dot_many_##T,                        \
         .axpy_many = axpy_many_##T,                      \
+        .dot_masked = dot_masked_##T,                    \
+        .axpy_masked = axpy_masked_##T,                  \
         .to_f32 = to_f32_##T,                            \
         .from_f32 = from_f32_##T,                        \
         Q8_OF_##T(prefix),                               \

@@ -260,6 +260,40 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
         }                                                                                      \
     }
 
+/* Rows that choose among the vectors: as in pi_cpu_simd_many.h. A row alone would leave three of four lanes empty. */
+#define Q8_INPUT_AT(j) x[j]
+#define KERNELS_Q8_MASKED(T, DOT, BYTES)                                                         \
+    static TARGET void dot_group_q8_##T(struct rows_group *g, const uint32_t *mask,              \
+                                        const struct pi_q8 *const *x, uint32_t n_x, uint32_t n,  \
+                                        float **to)                                              \
+    {                                                                                            \
+        const size_t row_bytes = BYTES(n);                                                       \
+        GROUP_PRODUCTS(ROWS, MANY_X, DOT, dot_up_to_q8_##T, Q8_INPUT_AT);                        \
+    }                                                                                            \
+    TARGET void Q8_FN(dot_masked_q8_##T)(const void *base, size_t stride, const uint32_t *ids,   \
+                                         const uint32_t *mask, uint32_t n_ids, uint32_t n_next,  \
+                                         const struct pi_q8 *const *x, uint32_t n_x, uint32_t n, \
+                                         float *out)                                             \
+    {                                                                                            \
+        for (uint32_t i = 0, k; i < n_ids; i += k) {                                             \
+            struct rows_group g;                                                                 \
+            float *to[GROUP_ROWS];                                                               \
+            k = full_rows(mask + i, n_ids - i, n_x);                                             \
+            if (k >= GROUP_ROWS) {                                                               \
+                Q8_FN(dot_many_q8_##T)                                                           \
+                (base, stride, ids + i, k, n_ids + n_next - i - k, x, n_x, n, out);              \
+                out += (size_t)k * n_x;                                                          \
+                continue;                                                                        \
+            }                                                                                    \
+            k = take_group(&g, base, stride, ids, mask, i, n_ids, n_next);                       \
+            for (uint32_t r = 0; r < k; r++) {                                                   \
+                to[r] = out;                                                                     \
+                out += bits_of(mask[i + r]);                                                     \
+            }                                                                                    \
+            dot_group_q8_##T(&g, mask + i, x, n_x, n, to);                                       \
+        }                                                                                        \
+    }
+
 #define Q8_PLAIN(T, BIAS, OFFSET) \
     ((struct q8_reader){          \
         .unpack = q8_unpack_##T, .bias = (BIAS), .scale = q8_scale_##T, .offset = (OFFSET)})
@@ -284,6 +318,15 @@ KERNELS_Q8(q5_1, Q8_DOT_Q5_1, BYTES_Q5_1)
 KERNELS_Q8(q4_k, Q8_DOT_Q4_K, BYTES_Q4_K)
 KERNELS_Q8(q5_k, Q8_DOT_Q5_K, BYTES_Q5_K)
 KERNELS_Q8(q6_k, Q8_DOT_Q6_K, BYTES_Q6_K)
+
+KERNELS_Q8_MASKED(q8_0, Q8_DOT_Q8_0, BYTES_Q8_0)
+KERNELS_Q8_MASKED(q4_0, Q8_DOT_Q4_0, BYTES_Q4_0)
+KERNELS_Q8_MASKED(q4_1, Q8_DOT_Q4_1, BYTES_Q4_1)
+KERNELS_Q8_MASKED(q5_0, Q8_DOT_Q5_0, BYTES_Q5_0)
+KERNELS_Q8_MASKED(q5_1, Q8_DOT_Q5_1, BYTES_Q5_1)
+KERNELS_Q8_MASKED(q4_k, Q8_DOT_Q4_K, BYTES_Q4_K)
+KERNELS_Q8_MASKED(q5_k, Q8_DOT_Q5_K, BYTES_Q5_K)
+KERNELS_Q8_MASKED(q6_k, Q8_DOT_Q6_K, BYTES_Q6_K)
 
 /* ---- activations ---- */
 

@@ -188,4 +188,137 @@ INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t ro
     } while (0)
 #define MANY_ALL(rows, X, MANY) MANY_SOME(rows, X, MANY, n_x)
 
+/* ---- vectors that each row chooses ---- */
+
+/* Rows of a group: they are taken through the vectors one after the other, or two, and come out of the L2 cache but for the first time, while the
+ * vectors stay in the L1 cache. A multiple of the rows that kernels take side by side. */
+#define GROUP_ROWS 12
+
+struct rows_group {
+    uint32_t n, n_next;
+    const void *row[GROUP_ROWS];
+    const char *next[GROUP_ROWS]; /* those that come next */
+    uint32_t pairs, done;         /* of row and vector */
+    uint64_t each;                /* rows that come next for each pair, in 2^-32 */
+};
+
+INLINE uint32_t bits_of(uint32_t mask)
+{
+    uint32_t n = 0;
+
+    for (; mask != 0; mask &= mask - 1)
+        n++;
+    return n;
+}
+
+/* How many of n rows, from the first on, all n_x vectors want. */
+INLINE uint32_t full_rows(const uint32_t *mask, uint32_t n, uint32_t n_x)
+{
+    uint32_t k = 0;
+
+    while (k < n && mask[k] == UINT32_MAX >> (32 - n_x))
+        k++;
+    return k;
+}
+
+/* Rows i.. of a list of n_ids, behind which n_next more are known; how many they are. */
+INLINE uint32_t take_group(struct rows_group *g, const void *base, size_t stride,
+                           const uint32_t *ids, const uint32_t *mask, uint32_t i, uint32_t n_ids,
+                           uint32_t n_next)
+{
+    g->n = least(n_ids - i, GROUP_ROWS);
+    g->n_next = least(n_ids + n_next - i - g->n, GROUP_ROWS);
+    g->pairs = g->done = 0;
+    for (uint32_t r = 0; r < g->n; r++) {
+        g->row[r] = row_at(base, stride, ids[i + r]);
+        g->pairs += bits_of(mask[i + r]);
+    }
+    for (uint32_t r = 0; r < g->n_next; r++)
+        g->next[r] = row_at(base, stride, ids[i + g->n + r]);
+    g->each = g->pairs > 0 ? (((uint64_t)g->n_next << 32) + g->pairs - 1) / g->pairs : 0;
+    return g->n;
+}
+
+/* What is asked for during a call for k pairs: bytes [from, to) of whole rows, as many as are due by then; the call goes over n elements. Of all rows that come next a
+ * little with each call would cost more than it brings. */
+INLINE struct ahead group_ahead(struct rows_group *g, uint32_t k, size_t from, size_t to,
+                                uint32_t n)
+{
+    const uint32_t first = (uint32_t)(g->each * g->done >> 32),
+                   end = (uint32_t)(g->each * (g->done + k) >> 32);
+
+    g->done += k;
+    return ahead_one(g->next + first, end - first, from, to, n);
+}
+
+/* Which of n rows some vectors want all of: their numbers to full, the others' to some. */
+INLINE uint32_t split_rows(uint32_t n, const uint32_t *mask, uint32_t all, uint32_t *full,
+                           uint32_t *some)
+{
+    uint32_t n_full = 0, n_some = 0;
+
+    for (uint32_t r = 0; r < n; r++) {
+        full[n_full] = some[n_some] = r;
+        n_full += mask[r] == all;
+        n_some += mask[r] != all;
+    }
+    return n_full;
+}
+
+/* Which of n rows, numbers in some, vector j wants: their numbers to list. */
+INLINE uint32_t list_rows(uint32_t n, const uint32_t *some, const uint32_t *mask, uint32_t j,
+                          uint32_t *list)
+{
+    uint32_t k = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        list[k] = some[i];
+        k += mask[some[i]] >> j & 1;
+    }
+    return k;
+}
+
+/* Products of rows that all n_x vectors want: M side by side with X, then 2, then one of them; to[r]: where a row's products go. MANY as in MANY_SOME. */
+#define GROUP_PASS(rows, nx, MANY)                                          \
+    for (; n_x - j >= (nx); j += (nx)) {                                    \
+        for (uint32_t r = 0; r < n_full; r += k) {                          \
+            const void *row[ROWS];                                          \
+            float made[ROWS * MANY_X];                                      \
+            k = n_full - r >= (rows) ? (rows) : 1;                          \
+            for (uint32_t i = 0; i < k; i++)                                \
+                row[i] = g->row[full[r + i]];                               \
+            struct ahead ahead = group_ahead(g, k * (nx), 0, row_bytes, n); \
+            if (k == (rows))                                                \
+                MANY(rows, nx, row, x + j, n, made, nx, ahead);             \
+            else                                                            \
+                MANY(1, nx, row, x + j, n, made, nx, ahead);                \
+            for (uint32_t i = 0; i < k * (nx); i++)                         \
+                to[full[r + i / (nx)]][j + i % (nx)] = made[i];             \
+        }                                                                   \
+    }
+
+/* Products of a group with n_x vectors, at most 32; UP_TO: of up to ROWS rows with one vector, VEC(j). */
+#define GROUP_PRODUCTS(M, X, MANY, UP_TO, VEC)                                                     \
+    do {                                                                                           \
+        uint32_t full[GROUP_ROWS + 1], some[GROUP_ROWS + 1],                                       \
+            j = 0, k, n_full = split_rows(g->n, mask, UINT32_MAX >> (32 - n_x), full, some);       \
+        GROUP_PASS(M, X, MANY)                                                                     \
+        if ((X) > 2)                                                                               \
+            GROUP_PASS(M, 2, MANY)                                                                 \
+        GROUP_PASS(M, 1, MANY)                                                                     \
+        for (j = 0; n_full < g->n && j < n_x; j++) {                                               \
+            uint32_t list[GROUP_ROWS + 1], n_list = list_rows(g->n - n_full, some, mask, j, list); \
+            for (uint32_t r = 0; r < n_list; r += k) {                                             \
+                const void *row[ROWS];                                                             \
+                float made[ROWS];                                                                  \
+                k = least(n_list - r, ROWS);                                                       \
+                for (uint32_t i = 0; i < k; i++)                                                   \
+                    row[i] = g->row[list[r + i]];                                                  \
+                UP_TO(k, row, VEC(j), n, made, group_ahead(g, k, 0, row_bytes, n));                \
+                for (uint32_t i = 0; i < k; i++)                                                   \
+                    *to[list[r + i]]++ = made[i];                                                  \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
 #endif
