@@ -55,6 +55,7 @@ PI_CU_SOURCES = \
 	runtime/cuda/pi_gpu_blas.cu \
 	runtime/cuda/pi_gpu_measure.cu \
 	runtime/cuda/pi_gpu_stream.cu \
+	runtime/cuda/pi_gpu_wait.cu \
 	runtime/cuda/pi_k_attn.cu \
 	runtime/cuda/pi_k_down.cu \
 	runtime/cuda/pi_k_ffn.cu \
@@ -85,6 +86,7 @@ PI_GPU_C_SOURCES = \
 	runtime/pi_gpu_prompt_wait.c
 libpi_runtime_a_SOURCES += \
 	runtime/cuda/pi_cuda_port.cuh \
+	runtime/cuda/pi_gpu_wait.h \
 	runtime/cuda/pi_k_dot.cuh \
 	runtime/cuda/pi_k_ffn.cuh \
 	runtime/cuda/pi_k_mat.cuh \

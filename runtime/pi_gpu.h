@@ -46,6 +46,10 @@ enum pi_code pi_gpu_describe(int index, struct pi_gpu_info *out, struct pi_err *
 void pi_gpu_give_up(void);
 bool pi_gpu_gave_up(void);
 
+/* Whatever waits here does that: a device in which nothing moves for so many seconds is given up (0: 30, the default). For the process; tests have less time. Copies
+ * of pageable memory wait in the driver, without a limit: those of unknown size go through pinned memory. */
+void pi_gpu_patience(double seconds);
+
 /* Makes index the calling thread's device; every thread that calls what is below does so once. */
 enum pi_code pi_gpu_use(int index, struct pi_err *err) PI_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* pi_gpu_fit.c - see pi_gpu_fit.h. Everything is launched into one stream; what is copied from memory that is not pinned waits by itself. */
+/* pi_gpu_fit.c - see pi_gpu_fit.h. Everything is launched into one stream; what comes and goes passes through pinned memory, for which one can wait with a limit. */
 #include "config.h"
 
 #include "runtime/pi_gpu_fit.h"
@@ -15,6 +15,8 @@
 #define WORKSPACE ((size_t)32 << 20)
 #define ROW_CHUNK 4096u /* samples of a covariance, and of scores, at a time */
 #define N_ORDERS  2     /* batches that may be on their way */
+#define N_STAGES  2
+#define STAGE     ((size_t)4 << 20)
 
 /* The arrays that training changes. */
 enum {
@@ -46,6 +48,8 @@ struct pi_gpu_fit {
     struct pi_pinned order[N_ORDERS]; /* (2, batch) */
     void *taken[N_ORDERS];            /* events: the copy has ended */
     uint32_t n_steps;
+    struct pi_pinned stage[N_STAGES]; /* STAGE bytes each */
+    void *staged[N_STAGES];           /* events: the copy out of it, or into it, has ended */
 };
 
 /* ---- memory ---- */
@@ -74,10 +78,32 @@ static enum pi_code bring(struct pi_gpu_fit *f, struct pi_dev_buf *b, const void
                           uint64_t m, uint64_t size, const char *what, struct pi_err *err)
 {
     enum pi_code rc;
+    size_t left = (size_t)(n * m * size), done = 0;
 
     PI_TRY(want(f, b, n, m, size, what, err));
-    PI_TRY(pi_gpu_copy_async(b->ptr, from, (size_t)(n * m * size), f->stream, err));
-    PI_TRY(pi_gpu_stream_sync(f->stream, err));
+    for (int k = 0; left > 0; k = (k + 1) % N_STAGES) {
+        const size_t bytes = left < STAGE ? left : STAGE;
+
+        PI_TRY(pi_gpu_event_sync(f->staged[k], err)); /* at once when it was never recorded */
+        memcpy(f->stage[k].host, (const char *)from + done, bytes);
+        PI_TRY(pi_gpu_copy_async((char *)b->ptr + done, f->stage[k].host, bytes, f->stream, err));
+        PI_TRY(pi_gpu_event_record(f->staged[k], f->stream, err));
+        done += bytes;
+        left -= bytes;
+    }
+out:
+    return rc;
+}
+
+/* Of bytes in all, those from `at` on that a stage holds are on their way to it. */
+static enum pi_code fetch_piece(struct pi_gpu_fit *f, const struct pi_dev_buf *b, size_t at,
+                                size_t bytes, int k, struct pi_err *err)
+{
+    enum pi_code rc;
+
+    PI_TRY(pi_gpu_copy_async(f->stage[k].host, (const char *)b->ptr + at,
+                             bytes - at < STAGE ? bytes - at : STAGE, f->stream, err));
+    PI_TRY(pi_gpu_event_record(f->staged[k], f->stream, err));
 out:
     return rc;
 }
@@ -86,9 +112,18 @@ static enum pi_code fetch(struct pi_gpu_fit *f, void *to, const struct pi_dev_bu
                           struct pi_err *err)
 {
     enum pi_code rc;
+    size_t begun = 0;
 
     PI_TRY(pi_gpu_launched(err));
-    PI_TRY(pi_gpu_copy_async(to, b->ptr, bytes, f->stream, err));
+    for (int k = 0; begun < bytes && k < N_STAGES; k++, begun += STAGE)
+        PI_TRY(fetch_piece(f, b, begun, bytes, k, err));
+    for (size_t at = 0, k = 0; at < bytes; at += STAGE, k = (k + 1) % N_STAGES) {
+        PI_TRY(pi_gpu_event_sync(f->staged[k], err));
+        memcpy((char *)to + at, f->stage[k].host, bytes - at < STAGE ? bytes - at : STAGE);
+        if (begun < bytes)
+            PI_TRY(fetch_piece(f, b, begun, bytes, (int)k, err));
+        begun += STAGE;
+    }
     PI_TRY(pi_gpu_stream_sync(f->stream, err));
 out:
     return rc;
@@ -107,6 +142,10 @@ enum pi_code pi_gpu_fit_create(int index, struct pi_gpu_fit **out, struct pi_err
     PI_TRY(pi_gpu_blas_create(f->stream, &f->workspace, &f->blas, err));
     for (int i = 0; i < N_ORDERS; i++)
         PI_TRY(pi_gpu_event_create(false, &f->taken[i], err));
+    for (int i = 0; i < N_STAGES; i++) {
+        PI_TRY(pi_gpu_pin(index, STAGE, &f->stage[i], err));
+        PI_TRY(pi_gpu_event_create(false, &f->staged[i], err));
+    }
     *out = f;
     f = NULL;
 out:
@@ -156,6 +195,11 @@ void pi_gpu_fit_destroy(struct pi_gpu_fit *f)
     for (int i = 0; i < N_ORDERS; i++) {
         if (f->taken[i] != NULL)
             pi_gpu_event_destroy(f->taken[i]);
+    }
+    for (int i = 0; i < N_STAGES; i++) {
+        pi_gpu_unpin(&f->stage[i]);
+        if (f->staged[i] != NULL)
+            pi_gpu_event_destroy(f->staged[i]);
     }
     if (f->blas != NULL)
         pi_gpu_blas_destroy(f->blas);

@@ -4,21 +4,10 @@
 #include "runtime/pi_gpu.h"
 
 #include "runtime/cuda/pi_cuda_port.cuh"
+#include "runtime/cuda/pi_gpu_wait.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static uint32_t gave_up; /* of the process, as the context is and a fault would be */
-
-extern "C" void pi_gpu_give_up(void)
-{
-    __atomic_store_n(&gave_up, 1u, __ATOMIC_RELEASE);
-}
-
-extern "C" bool pi_gpu_gave_up(void)
-{
-    return __atomic_load_n(&gave_up, __ATOMIC_ACQUIRE) != 0;
-}
 
 extern "C" int pi_gpu_count(void)
 {
@@ -74,19 +63,19 @@ extern "C" enum pi_code pi_gpu_alloc(int index, size_t bytes, struct pi_dev_buf 
     PI_CUDA_TRY(err, cudaMalloc(&p, bytes));
     /* Streams do not wait for the legacy stream that zeroes: be done before anybody uses it. */
     PI_CUDA_TRY(err, cudaMemset(p, 0, bytes));
-    PI_CUDA_TRY(err, cudaStreamSynchronize(0));
+    PI_TRY(pi_gpu_stream_sync(NULL, err));
     buf->ptr = p;
     buf->bytes = bytes;
     p = NULL;
 out:
-    if (p != NULL && !pi_gpu_gave_up())
+    if (p != NULL && pi_gpu_may_free())
         (void)cudaFree(p);
     return rc;
 }
 
 extern "C" void pi_gpu_free(struct pi_dev_buf *b)
 {
-    if (b->ptr != NULL && !pi_gpu_gave_up())
+    if (b->ptr != NULL && pi_gpu_may_free())
         (void)cudaFree(b->ptr);
     memset(b, 0, sizeof(*b));
 }
@@ -106,6 +95,7 @@ extern "C" enum pi_code pi_gpu_upload(const struct pi_dev_buf *dst, size_t offse
     enum pi_code rc = PI_OK;
 
     PI_TRY(check_range(dst, offset, n, err));
+    PI_TRY(pi_gpu_stream_sync(NULL, err));
     PI_CUDA_TRY(err, cudaMemcpy((char *)dst->ptr + offset, src, n, cudaMemcpyHostToDevice));
 out:
     return rc;
@@ -117,6 +107,7 @@ extern "C" enum pi_code pi_gpu_download(void *dst, const struct pi_dev_buf *src,
     enum pi_code rc = PI_OK;
 
     PI_TRY(check_range(src, offset, n, err));
+    PI_TRY(pi_gpu_stream_sync(NULL, err));
     PI_CUDA_TRY(err, cudaMemcpy(dst, (const char *)src->ptr + offset, n, cudaMemcpyDeviceToHost));
 out:
     return rc;

@@ -7,6 +7,7 @@
 #define PI_NEED_CUBLAS
 #include "common/pi_type.h"
 #include "runtime/cuda/pi_cuda_port.cuh"
+#include "runtime/cuda/pi_gpu_wait.h"
 
 #include <limits.h>
 
@@ -36,14 +37,14 @@ extern "C" enum pi_code pi_gpu_blas_create(void *stream, const struct pi_dev_buf
     *out = h;
     h = NULL;
 out:
-    if (h != NULL && !pi_gpu_gave_up())
+    if (h != NULL && pi_gpu_may_free())
         (void)cublasDestroy(h);
     return rc;
 }
 
 extern "C" void pi_gpu_blas_destroy(void *blas)
 {
-    if (blas != NULL && !pi_gpu_gave_up())
+    if (blas != NULL && pi_gpu_may_free())
         (void)cublasDestroy((cublasHandle_t)blas);
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/pi_gpu.h"
 
 #include "runtime/cuda/pi_cuda_port.cuh"
+#include "runtime/cuda/pi_gpu_wait.h"
 #include "runtime/cuda/pi_kernels.h"
 #include "runtime/pi_patience.h"
 
@@ -49,7 +50,7 @@ static enum pi_code keep_shortest(const struct meter *m, double *seconds, struct
     float ms = 0.0f;
 
     PI_CUDA_TRY(err, cudaEventRecord(m->end, 0));
-    PI_CUDA_TRY(err, cudaEventSynchronize(m->end));
+    PI_TRY(pi_gpu_event_sync(m->end, err));
     PI_CUDA_TRY(err, cudaEventElapsedTime(&ms, m->begin, m->end));
     if (*seconds <= 0.0 || 1e-3 * (double)ms < *seconds)
         *seconds = 1e-3 * (double)ms;
@@ -101,7 +102,7 @@ static enum pi_code measure_sync(const struct meter *m, double *out, struct pi_e
         PI_CUDA_TRY(err, cudaEventRecord(m->begin, 0));
         for (int k = 0; k < n; k++) {
             PI_LAUNCH(touch, 1, 1, 0, 0, (volatile unsigned *)m->dev);
-            PI_CUDA_TRY(err, cudaStreamSynchronize(0));
+            PI_TRY(pi_gpu_stream_sync(NULL, err));
         }
         PI_TRY(keep_shortest(m, &best, err));
     }
@@ -139,7 +140,7 @@ out:
 
 static void meter_close(struct meter *m)
 {
-    if (pi_gpu_gave_up())
+    if (!pi_gpu_may_free())
         return;
     if (m->begin != NULL)
         (void)cudaEventDestroy(m->begin);

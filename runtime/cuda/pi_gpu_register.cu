@@ -4,6 +4,7 @@
 #include "runtime/pi_gpu.h"
 
 #include "runtime/cuda/pi_cuda_port.cuh"
+#include "runtime/cuda/pi_gpu_wait.h"
 
 #include <unistd.h>
 
@@ -66,6 +67,6 @@ out:
 
 extern "C" void pi_gpu_unregister(const void *ptr, size_t bytes)
 {
-    if (ptr != NULL && !pi_gpu_gave_up())
+    if (ptr != NULL && pi_gpu_may_free())
         (void)cudaHostUnregister((void *)pages_of(ptr, bytes).begin);
 }

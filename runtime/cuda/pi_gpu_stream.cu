@@ -4,6 +4,7 @@
 #include "runtime/pi_gpu.h"
 
 #include "runtime/cuda/pi_cuda_port.cuh"
+#include "runtime/cuda/pi_gpu_wait.h"
 
 #include <string.h>
 
@@ -34,14 +35,14 @@ extern "C" enum pi_code pi_gpu_pin(int index, size_t bytes, struct pi_pinned *pi
     *pin = p;
     p.host = NULL;
 out:
-    if (p.host != NULL && !pi_gpu_gave_up())
+    if (p.host != NULL && pi_gpu_may_free())
         (void)cudaFreeHost(p.host);
     return rc;
 }
 
 extern "C" void pi_gpu_unpin(struct pi_pinned *p)
 {
-    if (p->host != NULL && !pi_gpu_gave_up())
+    if (p->host != NULL && pi_gpu_may_free())
         (void)cudaFreeHost(p->host);
     memset(p, 0, sizeof(*p));
 }
@@ -56,6 +57,7 @@ extern "C" enum pi_code pi_gpu_stream_create(int index, void **out, struct pi_er
 
     PI_TRY(pi_gpu_use(index, err));
     PI_CUDA_TRY(err, cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    pi_gpu_stream_note(s);
     *out = s;
 out:
     return rc;
@@ -63,17 +65,11 @@ out:
 
 extern "C" void pi_gpu_stream_destroy(void *stream)
 {
-    if (stream != NULL && !pi_gpu_gave_up())
+    if (stream == NULL)
+        return;
+    pi_gpu_stream_forget(stream);
+    if (!pi_gpu_gave_up())
         (void)cudaStreamDestroy((cudaStream_t)stream);
-}
-
-extern "C" enum pi_code pi_gpu_stream_sync(void *stream, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-
-    PI_CUDA_TRY(err, cudaStreamSynchronize((cudaStream_t)stream));
-out:
-    return rc;
 }
 
 /* "Not ready" is an answer; anything else that is not success is an error with its own text. */
@@ -146,15 +142,6 @@ extern "C" enum pi_code pi_gpu_event_query(void *event, bool *done, struct pi_er
     return query_answer(cudaEventQuery((cudaEvent_t)event), "cudaEventQuery", done, err);
 }
 
-extern "C" enum pi_code pi_gpu_event_sync(void *event, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-
-    PI_CUDA_TRY(err, cudaEventSynchronize((cudaEvent_t)event));
-out:
-    return rc;
-}
-
 extern "C" enum pi_code pi_gpu_stream_wait(void *stream, void *event, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
@@ -195,7 +182,7 @@ extern "C" enum pi_code pi_gpu_capture_end(void *stream, void **graph_out, struc
     PI_CUDA_TRY(err, cudaStreamEndCapture((cudaStream_t)stream, &g));
     PI_CUDA_TRY(err, cudaGraphInstantiate(&x, g, 0));
     PI_CUDA_TRY(err, cudaGraphUpload(x, (cudaStream_t)stream));
-    PI_CUDA_TRY(err, cudaStreamSynchronize((cudaStream_t)stream));
+    PI_TRY(pi_gpu_stream_sync(stream, err));
     *graph_out = x;
     x = NULL;
 out:

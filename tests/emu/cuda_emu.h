@@ -20,6 +20,7 @@
  *   PI_EMU_FAIL=cudaMalloc:3  the third call of that function fails ("launch": PI_LAUNCH); comma-separated list
  *   PI_EMU_FAULT=N            the N-th kernel to run (those of graphs count) faults: sticky cudaErrorIllegalAddress
  *   PI_EMU_STOP=N             the N-th kernel to run never ends
+ *   PI_EMU_HALT=N             the N-th copy, fill or product of cuBLAS to run never ends
  *   PI_EMU_SLOW=MS            every kernel takes so many milliseconds longer
  *   PI_EMU_WATCHDOG=60        seconds that a kernel may poll before the program is ended with a message (0: for ever)
  *   PI_EMU_STRICT=1           device memory is unreadable for the host while no operation runs (slow)

@@ -124,6 +124,7 @@ static void read_config(void)
     conf.threads = env_order("PI_EMU_THREADS", &conf.threads_seed);
     conf.fault_at = env_number("PI_EMU_FAULT", 0);
     conf.stop_at = env_number("PI_EMU_STOP", 0);
+    conf.halt_at = env_number("PI_EMU_HALT", 0);
     conf.slow_ms = env_number("PI_EMU_SLOW", 0);
     conf.watchdog_s = (double)env_number("PI_EMU_WATCHDOG", 60);
     conf.strict = env_number("PI_EMU_STRICT", 0) > 0;
@@ -151,7 +152,7 @@ extern "C" void emu_kernels_reset(void);
 
 extern "C" void cudaEmuReload(void)
 {
-    if (emu_conf()->stop_at == 0)
+    if (emu_conf()->stop_at == 0 && emu_conf()->halt_at == 0)
         (void)emu_wait_device(); /* what was launched before belongs to the old settings */
     const std::lock_guard<std::mutex> hold(lock);
 

@@ -18,6 +18,8 @@ int cudaEmuLiveAllocations(void);
 int cudaEmuLiveObjects(void);
 /* Kernels that ran (graphs included) since the start or the last reload. */
 unsigned long cudaEmuKernelsRun(void);
+/* Copies, fills and products of cuBLAS likewise. */
+unsigned long cudaEmuOthersRun(void);
 /* Waits for the device, reads the environment again, sets all counts of calls and kernels to 0 and forgets sticky errors. */
 void cudaEmuReload(void);
 

@@ -194,6 +194,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta
         all.push_back(g);
     }
     if (emu_enqueue(h->stream, [all]() {
+            emu_other_runs();
             for (const auto &g : all)
                 run_gemm(&g);
         }) != cudaSuccess)

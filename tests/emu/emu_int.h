@@ -16,7 +16,7 @@ struct emu_config {
     size_t memory, context;
     enum emu_order blocks, threads;
     uint64_t blocks_seed, threads_seed;
-    unsigned long fault_at, stop_at; /* 0: never */
+    unsigned long fault_at, stop_at, halt_at; /* 0: never */
     unsigned long slow_ms;
     double watchdog_s;
     bool strict, leaks, pdl;
@@ -108,7 +108,9 @@ cudaError_t emu_capture_check(void);
 bool emu_is_capturing(cudaStream_t s);
 /* Counts a kernel that is to run; false where the device has failed (now, if PI_EMU_FAULT says so). */
 bool emu_kernel_may_run(void);
-/* A kernel never ends (PI_EMU_STOP). */
+/* Counts a copy, fill or product that is to run; does not come back where PI_EMU_HALT says so. */
+void emu_other_runs(void);
+/* A kernel, copy, fill or product never ends (PI_EMU_STOP, PI_EMU_HALT). */
 bool emu_has_stopped(void);
 /* Counts objects for cudaEmuLiveObjects(). */
 void emu_object(int delta);

@@ -410,6 +410,7 @@ struct copy {
 
 static void run_copy(const struct copy *c)
 {
+    emu_other_runs();
     for (size_t i = 0; i < c->height; i++)
         memmove(c->dst + i * c->dst_pitch, c->src + i * c->src_pitch, c->width);
 }
@@ -490,7 +491,10 @@ static cudaError_t set(void *dst, int value, size_t n, cudaStream_t s)
         return cudaSuccess;
     if ((e = check_side(dst, n, true, false)) != cudaSuccess)
         return e;
-    return emu_enqueue(s, [=]() { memset(dst, value, n); });
+    return emu_enqueue(s, [=]() {
+        emu_other_runs();
+        memset(dst, value, n);
+    });
 }
 
 cudaError_t cudaMemset(void *dst, int value, size_t n)

@@ -12,7 +12,7 @@ std::set<struct CUevent_st *> &emu_events = *new std::set<struct CUevent_st *>;
 static std::condition_variable &news = *new std::condition_variable; /* an operation was added or is done */
 static struct CUstream_st *legacy;
 static std::atomic<int> n_objects;
-static std::atomic<unsigned long> n_kernels;
+static std::atomic<unsigned long> n_kernels, n_others;
 static std::atomic<bool> stopped;
 
 typedef std::unique_lock<std::mutex> hold_lock;
@@ -38,7 +38,12 @@ extern "C" void emu_kernels_reset(void);
 
 extern "C" void emu_kernels_reset(void)
 {
-    n_kernels = 0;
+    n_kernels = n_others = 0;
+}
+
+extern "C" unsigned long cudaEmuOthersRun(void)
+{
+    return n_others;
 }
 
 bool emu_has_stopped(void)
@@ -46,16 +51,26 @@ bool emu_has_stopped(void)
     return stopped;
 }
 
+static void never_end(void)
+{
+    stopped = true;
+    for (;;)
+        (void)pause();
+}
+
+void emu_other_runs(void)
+{
+    if (++n_others == emu_conf()->halt_at)
+        never_end();
+}
+
 bool emu_kernel_may_run(void)
 {
     const unsigned long n = ++n_kernels;
     const struct emu_config *c = emu_conf();
 
-    if (n == c->stop_at) {
-        stopped = true;
-        for (;;)
-            (void)pause();
-    }
+    if (n == c->stop_at)
+        never_end();
     if (c->slow_ms > 0)
         (void)usleep((useconds_t)(1000 * c->slow_ms));
     if (n == c->fault_at)
