@@ -148,6 +148,7 @@ static enum pi_code read_scalars(const struct pi_gguf *g, struct pi_placement *p
     p->embd_unit = (uint8_t)embd;
     p->output_unit = (uint8_t)output;
     PI_TRY(pi_gguf_u64(g, "pi.placement.budget", true, &p->budget, err));
+    PI_TRY(pi_gguf_u64(g, "pi.placement.context_bytes", false, &p->context_bytes, err));
     PI_TRY(pi_artifact_u32(g, "pi.placement.n_ctx", 0, MAX_CTX, &p->n_ctx, err));
     PI_TRY(pi_artifact_u32(g, "pi.placement.n_seq", 0, MAX_CTX, &p->n_seq, err));
     PI_TRY(pi_artifact_u32(g, "pi.placement.n_batch", 0, MAX_CTX, &p->n_batch, err));
@@ -253,6 +254,7 @@ static enum pi_code set_scalars(struct pi_gguf_writer *w, const struct pi_placem
     PI_TRY(pi_gguf_set_u32(w, "pi.placement.embd_unit", p->embd_unit, err));
     PI_TRY(pi_gguf_set_u32(w, "pi.placement.output_unit", p->output_unit, err));
     PI_TRY(pi_gguf_set_u64(w, "pi.placement.budget", p->budget, err));
+    PI_TRY(pi_gguf_set_u64(w, "pi.placement.context_bytes", p->context_bytes, err));
     PI_TRY(pi_gguf_set_u32(w, "pi.placement.n_ctx", p->n_ctx, err));
     PI_TRY(pi_gguf_set_u32(w, "pi.placement.n_seq", p->n_seq, err));
     PI_TRY(pi_gguf_set_u32(w, "pi.placement.n_batch", p->n_batch, err));

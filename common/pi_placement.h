@@ -5,7 +5,7 @@
  * on the CPU; the two sets are disjoint and complete because order is a permutation (checked at load). Because
  * the order is hottest first, a run with less memory keeps a shorter prefix.
  * Tensors of M.placement.gguf: blk.N.order (I32, n_ff). Keys, arrays over layers: pi.placement.n_hot (U32), .hot_unit, .attn_unit,
- * .mode_cpu, .mode_gpu (U8). Scalars: pi.placement.n_layer, .n_ff, .n_units, .budget, .n_ctx, .n_seq, .n_batch, .kv_type, .embd_unit, .output_unit, .objective, .hardware (text).
+ * .mode_cpu, .mode_gpu (U8). Scalars: pi.placement.n_layer, .n_ff, .n_units, .budget, .context_bytes, .n_ctx, .n_seq, .n_batch, .kv_type, .embd_unit, .output_unit, .objective, .hardware (text).
  */
 #ifndef PI_PLACEMENT_H
 #define PI_PLACEMENT_H
@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#define PI_PLACEMENT_VERSION PI_ARTIFACT_VERSION(1, 0)
+#define PI_PLACEMENT_VERSION PI_ARTIFACT_VERSION(1, 1)
 
 #define PI_UNIT_CPU  0
 #define PI_MAX_UNITS 17 /* the CPU and 16 GPUs */
@@ -42,7 +42,9 @@ struct pi_placement {
     uint32_t n_units;              /* 1 + GPUs that are used */
     struct pi_place_layer *layers; /* (n_layer) */
     uint8_t embd_unit, output_unit;
-    uint64_t budget;                /* bytes of VRAM, everything counted; per GPU */
+    uint64_t budget; /* bytes of VRAM, everything counted; per GPU */
+    uint64_t
+        context_bytes; /* of it, what the GPU's context was taken to need; 0: not known (files before 1.1) */
     uint32_t n_ctx, n_seq, n_batch; /* what the budget was computed for */
     uint32_t kv_type;               /* enum pi_type: F16 or F32 */
     char objective[16];

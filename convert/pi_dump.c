@@ -256,6 +256,8 @@ static enum pi_code put_placement(struct pi_yaml_out *y, const char *path, struc
     pi_yaml_text(y, p.hardware, strlen(p.hardware));
     pi_yaml_key(y, "budget");
     pi_yaml_u64(y, p.budget);
+    pi_yaml_key(y, "context_bytes");
+    pi_yaml_u64(y, p.context_bytes);
     pi_yaml_key(y, "context");
     pi_yaml_u64(y, p.n_ctx);
     pi_yaml_key(y, "neurons");

@@ -260,7 +260,7 @@ static enum pi_code place(const struct pi_profile_options *o, const struct pi_mo
     uint64_t there, n_hot = 0;
 
     PI_TRY(pi_gpu_form_check(m, err));
-    PI_TRY(pi_device_look(o->device.gpu, &room, err));
+    PI_TRY(pi_device_look(o->device.gpu, 0, &room, err));
     there = room.context_bytes + room.free_bytes;
     PI_TRY(pi_place_all(m, NULL, window, pi_collect_batch(window), PI_TYPE_F32, out, err));
     rc = pi_place_fit(out, m, NULL, there - there / PI_DEVICE_SPARE, room.context_bytes, window,

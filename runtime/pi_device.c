@@ -4,12 +4,13 @@
 
 #include "common/pi_pool.h"
 #include "runtime/pi_gpu.h"
-#include "runtime/pi_gpu_context.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GPU 1023
+#define MAX_GPU   1023
+#define MIN_NOTED ((uint64_t)64 << 20) /* less is nothing that was measured on a device */
+#define NEAR      16u /* one part in so many is what contexts differ by from run to run, at most */
 
 enum pi_code pi_device_parse(const char *text, bool two_cpu, struct pi_device *out,
                              struct pi_err *err)
@@ -57,7 +58,19 @@ enum pi_code pi_device_check(const struct pi_device *d, struct pi_err *err)
                       n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
 }
 
-enum pi_code pi_device_look(int gpu, struct pi_device_room *out, struct pi_err *err)
+uint64_t pi_device_context(const struct pi_gpu_context *c, uint64_t noted)
+{
+    const uint64_t off = c->bytes > noted ? c->bytes - noted : noted - c->bytes;
+    const bool others = c->gone_bytes > c->bytes && c->gone_bytes - c->bytes >= noted;
+
+    if (noted < MIN_NOTED || noted > c->gone_bytes)
+        return c->bytes;
+    if (c->exact && (off <= noted / NEAR || !others))
+        return c->bytes;
+    return noted;
+}
+
+enum pi_code pi_device_look(int gpu, uint64_t noted, struct pi_device_room *out, struct pi_err *err)
 {
     struct pi_gpu_info info;
     struct pi_gpu_context context;
@@ -67,7 +80,8 @@ enum pi_code pi_device_look(int gpu, struct pi_device_room *out, struct pi_err *
     PI_TRY(pi_gpu_describe(gpu, &info, err));
     memset(out, 0, sizeof(*out));
     memcpy(out->name, info.name, sizeof(out->name));
-    out->context_bytes = context.bytes;
+    out->context_bytes = pi_device_context(&context, noted);
+    out->noted = out->context_bytes != context.bytes;
     out->free_bytes = context.free_bytes;
 out:
     return rc;

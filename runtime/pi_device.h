@@ -5,6 +5,7 @@
 #define PI_DEVICE_H
 
 #include "common/pi_err.h"
+#include "runtime/pi_gpu_context.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,11 +37,19 @@ enum pi_code pi_device_check(const struct pi_device *d, struct pi_err *err) PI_M
 struct pi_device_room {
     char name[64];
     uint64_t context_bytes; /* what this process's context takes */
-    uint64_t free_bytes;    /* beside it */
+    bool noted; /* that is the placement's figure: beside other processes it can not be counted */
+    uint64_t free_bytes; /* beside it */
 };
 
-/* Makes the context and loads what runs load; pi_gpu_context.h says how it is measured. Call it before anything else that needs the GPU, once. PI_E_NODEV, PI_E_DEVICE, PI_E_NOMEM. */
-enum pi_code pi_device_look(int gpu, struct pi_device_room *out, struct pi_err *err) PI_MUST_CHECK;
+/* Makes the context and loads what runs load; pi_gpu_context.h says how it is measured, and what becomes of a placement's figure (noted; 0: none). Call it before
+ * anything else that needs the GPU, once. PI_E_NODEV, PI_E_DEVICE, PI_E_NOMEM. */
+enum pi_code pi_device_look(int gpu, uint64_t noted, struct pi_device_room *out,
+                            struct pi_err *err) PI_MUST_CHECK;
+
+/* Bytes to charge a run for its context, where its placement notes what it was made with (0: it does not). What was counted holds, unless other processes are
+ * in the figure: where it is not exact, and where it is far off the note while others hold memory, since they may have taken or given back some meanwhile. Then the
+ * note holds, as long as a context could have such a size: so a run beside others places what it places alone. */
+uint64_t pi_device_context(const struct pi_gpu_context *c, uint64_t noted);
 
 /* Threads of a run with a GPU where the user gave none: one core is left to the driver and the polling thread. At least 1. */
 uint32_t pi_device_threads(void);

@@ -65,7 +65,8 @@ enum pi_code pi_gpu_context_measure(int index, struct pi_gpu_context *out, struc
     known = pi_nvml_taken(&before, &after, (uint32_t)info.pci_bus, &taken);
     PI_TRY(pi_gpu_describe(index, &info, err));
     out->free_bytes = info.free_bytes;
-    out->bytes = settle(info.memory_bytes - info.free_bytes, known, taken, &out->exact);
+    out->gone_bytes = info.memory_bytes - info.free_bytes;
+    out->bytes = settle(out->gone_bytes, known, taken, &out->exact);
 out:
     if (blas != NULL)
         pi_gpu_blas_destroy(blas);

@@ -17,6 +17,7 @@ struct pi_gpu_context {
     uint64_t
         bytes; /* context, kernels, cuBLAS with its kernels, a block for small allocations; rounded up to 2 MiB */
     uint64_t free_bytes; /* of the device's memory beside it */
+    uint64_t gone_bytes; /* not free: what all processes and the driver hold, this one's context among it */
     bool
         exact; /* counted as what this process took; else what is gone of the memory, at most 1 GiB */
 };

@@ -300,6 +300,11 @@ static enum pi_code describe(const struct pi_run_log *log, struct pi_loaded *l,
     uint32_t attn = 0;
     uint64_t bytes;
 
+    if (room->noted)
+        pi_run_notice(
+            log,
+            "GPU %d: beside other processes a context can not be counted; taken for the %.1f MiB of the placement",
+            l->gpu, (double)room->context_bytes / 1048576.0);
     PI_TRY(pi_place_need(&l->place, &l->model, pred, l->n_ctx, kv, &bytes, err));
     for (uint32_t i = 0; i < l->place.n_layer; i++)
         attn += l->place.layers[i].attn_unit != PI_UNIT_CPU;
@@ -329,7 +334,7 @@ enum pi_code pi_load_fit(const struct pi_run_options *o, const struct pi_run_log
     if (l->gpu < 0 && !o->vram_given)
         return PI_OK;
     if (l->gpu >= 0)
-        PI_TRY(pi_device_look(l->gpu, &room, err));
+        PI_TRY(pi_device_look(l->gpu, l->has_place ? l->place.context_bytes : 0, &room, err));
     if (l->gpu >= 0 && l->has_place) /* what it was made for may be more than what is run */
         l->place.n_seq = o->n_parallel;
     if (l->all_gpu) {

@@ -451,6 +451,7 @@ static void describe(struct job *j, const struct pi_run_size *run)
         memcpy(p->layers[l].order, j->cost.layers[l].order, p->n_ff * sizeof(uint32_t));
     p->n_units = j->gpu != NULL ? 2 : 1;
     p->budget = j->plan.limit;
+    p->context_bytes = j->plan.context_bytes;
     p->n_ctx = run->n_ctx;
     p->n_seq = run->n_seq;
     p->n_batch = run->n_batch;

@@ -104,6 +104,7 @@ static inline void make_placement(struct pi_placement *p)
     PASSES(pi_placement_cpu(L, FF, p, &e), e);
     p->n_units = 3;
     p->budget = 123456789012;
+    p->context_bytes = 654321098765;
     p->n_ctx = 4096;
     p->n_seq = 2;
     p->n_batch = 512;

@@ -2,7 +2,7 @@
  *
  *   make_artifact placement M.gguf OUT SHARE   the first SHARE of each layer's neurons, scattered, on unit 1; 64 MiB; SHARE@CONTEXT: default 256
  *   make_artifact placement M.gguf OUT none    a budget of nothing: all on the CPU, one unit
- *   make_artifact gpu M.gguf OUT SHARE[:MIB]   the same for a real GPU: 4 GiB or MIB, the output there, predicted where there is a predictor; SHARE 1:
+ *   make_artifact gpu M.gguf OUT SHARE[:MIB[:CONTEXT]]   the same for a real GPU: 4 GiB or MIB (of them CONTEXT MiB noted as its context), the output there, predicted where there is a predictor; SHARE 1:
  *                                              all attention too
  *   make_artifact predictor M.gguf OUT perfect predicts from the gate itself (or fc1): misses nothing
  *   make_artifact predictor M.gguf OUT blind   never predicts a neuron
@@ -47,7 +47,8 @@ static void *get(size_t n, size_t size)
 static void make_placement(const struct pi_model *m, const char *out, const char *how, bool gpu)
 {
     const bool none = strcmp(how, "none") == 0;
-    const char *mib = strchr(how, ':'), *ctx = strchr(how, '@');
+    const char *mib = strchr(how, ':'), *ctx = strchr(how, '@'),
+               *context = mib != NULL ? strchr(mib + 1, ':') : NULL;
     const double share = none ? 0 : strtod(how, NULL);
     struct pi_err e = {0};
     struct pi_placement p = {0};
@@ -71,6 +72,7 @@ static void make_placement(const struct pi_model *m, const char *out, const char
     p.budget = mib != NULL ? strtoull(mib + 1, NULL, 10) << 20
                : none      ? 0
                            : (uint64_t)64 << (gpu ? 26 : 20);
+    p.context_bytes = context != NULL ? strtoull(context + 1, NULL, 10) << 20 : 0;
     p.n_ctx = ctx != NULL ? (uint32_t)strtoul(ctx + 1, NULL, 10) : 256;
     p.n_seq = 1;
     p.n_batch = 256;

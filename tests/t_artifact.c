@@ -251,6 +251,7 @@ static void test_placement(const char *path)
     PASSES(pi_placement_save(path, &p, &e), e);
     PASSES(pi_placement_load(path, &q, &e), e);
     OK(q.n_layer == L && q.n_ff == FF && q.n_units == 3 && q.budget == 123456789012);
+    EQ(q.context_bytes, 654321098765);
     OK(q.n_ctx == 4096 && q.n_seq == 2 && q.n_batch == 512 && q.kv_type == PI_TYPE_F16);
     OK(q.embd_unit == 0 && q.output_unit == 2);
     STREQ(q.objective, "cpu");

@@ -1,6 +1,7 @@
 /* What a process takes of a GPU before it allocates: marks of the management library, and the measurement. */
 #include "config.h"
 
+#include "runtime/pi_device.h"
 #include "runtime/pi_gpu.h"
 #include "runtime/pi_gpu_context.h"
 #include "runtime/pi_nvml.h"
@@ -25,6 +26,30 @@ static void test_marks(void)
     EQ(n, 0);
     pi_nvml_mark(&now); /* with or without the library */
     OK(now.n <= PI_NVML_DEVICES);
+}
+
+#define MIB(n) ((uint64_t)(n) << 20)
+
+/* A run beside others charges what its placement was made with, a run alone what it counted. */
+static void test_choose(void)
+{
+    struct pi_gpu_context alone = {.bytes = MIB(624), .gone_bytes = MIB(1100), .exact = true},
+                          beside = {.bytes = MIB(1024), .gone_bytes = MIB(8000), .exact = false},
+                          mixed = {.bytes = MIB(900), .gone_bytes = MIB(8000), .exact = true};
+
+    EQ(pi_device_context(&alone, 0), MIB(624));
+    EQ(pi_device_context(&alone, MIB(620)), MIB(624)); /* as from run to run */
+    EQ(pi_device_context(&alone, MIB(500)), MIB(624)); /* another driver, nobody else there */
+    EQ(pi_device_context(&beside, MIB(620)), MIB(620));
+    EQ(pi_device_context(&beside, MIB(1200)), MIB(1200));
+    EQ(pi_device_context(&beside, 0), MIB(1024));       /* an older placement */
+    EQ(pi_device_context(&beside, MIB(1)), MIB(1024));  /* nonsense */
+    EQ(pi_device_context(&beside, UINT64_MAX), MIB(1024));
+    EQ(pi_device_context(&beside, MIB(8001)), MIB(1024)); /* all that is gone is less */
+    EQ(pi_device_context(&mixed, MIB(620)), MIB(620));    /* half of somebody else's in it */
+    EQ(pi_device_context(&mixed, MIB(860)), MIB(900));
+    mixed.bytes = MIB(300); /* somebody gave back meanwhile */
+    EQ(pi_device_context(&mixed, MIB(620)), MIB(620));
 }
 
 static void test_measure(void)
@@ -52,6 +77,7 @@ int main(void)
     struct pi_err e = {0};
 
     test_marks();
+    test_choose();
     FAILS(pi_gpu_context_measure(pi_gpu_count(), &c, &e), PI_E_NODEV, "GPU", e);
     if (pi_gpu_count() == 0)
         OK(getenv("PI_REQUIRE_GPU") == NULL);
