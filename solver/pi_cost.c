@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the model of pi_cost.h takes for granted, fitted to steps of a 7B F16 model on one H200 and 15 threads of 16 cores (bench/results/h200-7b-f16.json): eight
- * placements, dense and predicted, from a quarter to all of it in VRAM, within 10 % of what was measured. */
+/* What the model of pi_cost.h takes for granted, from steps of 7B and 13B models in F16 and Q4_0 on one H200 and 15 threads of 16 cores (bench/results/h200-*.json):
+ * fifteen placements, dense and sparse, from a quarter to all in VRAM, within 10 % of what was measured (tests/t_cost.c); one more, 13B predicted at 75 %, is
+ * expected 12 % faster than it was. */
 
 /* Share of the measured read bandwidth that matrix-vector kernels reach between their start and their end, which cost hw.kernel each. */
 #define GPU_EFFICIENCY 0.9
@@ -21,15 +22,23 @@ static const int kernels_ffn[] = {
 /* Launching a step, waiting for it (9.2 us measured), its inputs and the sampler. */
 #define GPU_STEP 20e-6
 
-/* Share of the gather bandwidth that the CPU's products reach: 0.92 to 0.98. */
+/* Share of the gather bandwidth that the CPU's products reach with scattered rows of GATHER_ROW bytes, which it is measured with: 0.92 to 0.98. */
 #define CPU_EFFICIENCY 0.92
+/* The same of rows in their order, one behind the other: 1.18 to 1.25 (dense steps of 7B and 13B, F16, from a quarter to half in VRAM). */
+#define CPU_IN_ORDER 1.18
+/* Shorter scattered rows take as long as if each were so many bytes longer: plain loads of rows of 8, 4.3 and 2.3 KB, four side by side, reach 1.03, 0.89 and 0.73 of
+ * a sequential read. Shorter rows than that were not measured, and are taken for as slow. */
+#define GATHER_ROW 8192.0
+#define ROW_EXTRA  1600.0
+#define ROW_LEAST  2304.0
 /* A barrier of all threads; and how many: attention with its norms; the predictor; the neurons. */
 #define CPU_BARRIER      1.5e-6
 #define BARRIERS_ATTN    4
 #define BARRIERS_PREDICT 2
 #define BARRIERS_FFN     2
 
-/* Bytes per second and thread that products of rows in the cache reach: what bounds quantised rows (AVX-512, docs/benchmarks.md). */
+/* Bytes per second and thread that products of rows in the cache reach: what bounds quantised rows (AVX-512, docs/benchmarks.md). Four bits: in a dense step, 62 GB/s
+ * with 15 threads, a little less than in the cache. */
 static double thread_rate(enum pi_type t)
 {
     switch ((int)t) {
@@ -40,8 +49,15 @@ static double thread_rate(enum pi_type t)
     case PI_TYPE_Q8_0:
         return 9.5e9;
     default:
-        return 4.7e9;
+        return 4.1e9;
     }
+}
+
+/* Bytes per second that a GPU's cores unpack: four bits are bound by that on an H200, 132 multiprocessors (3.7 GB in 1.5 ms, 2.25 in 1.05; h200-7b-q4_0.json). Devices with
+ * fewer of them have less bandwidth too. */
+static double gpu_rate(enum pi_type t)
+{
+    return t == PI_TYPE_Q4_0 ? 2.3e12 : (double)INFINITY;
 }
 
 /* More sampled tokens than this make neither plan nor score better. */
@@ -185,10 +201,20 @@ static void rate_predictor(const struct pi_predictor *pred, struct pi_cost *c, d
     }
 }
 
-/* Seconds to read so many bytes of a type. */
+/* Seconds to read so many bytes of a type, one behind the other. */
 static double cpu_seconds(const struct pi_hw_cpu *cpu, enum pi_type type, double bytes)
 {
-    return bytes / fmin(CPU_EFFICIENCY * cpu->bandwidth, cpu->threads * thread_rate(type));
+    return bytes / fmin(CPU_IN_ORDER * cpu->bandwidth, cpu->threads * thread_rate(type));
+}
+
+/* A row somewhere. */
+static double cpu_row(const struct pi_hw_cpu *cpu, enum pi_type type, double bytes)
+{
+    const double slower =
+                     (1.0 + ROW_EXTRA / fmax(bytes, ROW_LEAST)) / (1.0 + ROW_EXTRA / GATHER_ROW),
+                 speed = CPU_EFFICIENCY * cpu->bandwidth / fmax(slower, 1.0);
+
+    return bytes / fmin(speed, cpu->threads * thread_rate(type));
 }
 
 static struct pi_cost_rows cpu_rows(const struct pi_layer_bytes *b, double kv,
@@ -197,27 +223,42 @@ static struct pi_cost_rows cpu_rows(const struct pi_layer_bytes *b, double kv,
     const bool gated = b->gate_row > 0;
     const double up = cpu_seconds(cpu, b->up_type, (double)b->up_row);
     const double down = cpu_seconds(cpu, b->down_type, (double)b->down_row);
+    const double up_apart = cpu_row(cpu, b->up_type, (double)b->up_row);
 
     return (struct pi_cost_rows){
         .first = gated ? cpu_seconds(cpu, b->gate_type, (double)b->gate_row) : up,
         .rest = (gated ? up : 0.0) + down,
+        .first_apart = gated ? cpu_row(cpu, b->gate_type, (double)b->gate_row) : up_apart,
+        .rest_apart = (gated ? up_apart : 0.0) + cpu_row(cpu, b->down_type, (double)b->down_row),
         .fc1 = cpu_seconds(cpu, b->pred_type, (double)b->pred_fixed),
         .fc2 = cpu_seconds(cpu, b->pred_type, (double)b->pred_per_neuron),
         .attn = cpu_seconds(cpu, b->attn_type, (double)b->attn + (double)b->ffn_fixed) +
                 cpu_seconds(cpu, PI_TYPE_F16, 0.5 * kv)};
 }
 
+static double gpu_seconds(double speed, enum pi_type type, double bytes)
+{
+    return bytes / fmin(speed, gpu_rate(type));
+}
+
 static struct pi_cost_rows gpu_rows(const struct pi_layer_bytes *b, double kv, double speed)
 {
     const bool gated = b->dev_gate_row > 0;
-    const double up = (double)b->dev_up_row;
+    const double up = gpu_seconds(speed, b->up_type, (double)b->dev_up_row),
+                 first = gated ? gpu_seconds(speed, b->gate_type, (double)b->dev_gate_row) : up,
+                 rest =
+                     (gated ? up : 0.0) + gpu_seconds(speed, b->down_type, (double)b->dev_down_row);
 
     return (struct pi_cost_rows){
-        .first = (gated ? (double)b->dev_gate_row : up) / speed,
-        .rest = ((gated ? up : 0.0) + (double)b->dev_down_row) / speed,
-        .fc1 = (double)b->dev_fc1 / speed,
-        .fc2 = ((double)b->dev_pred_row + (b->pred_bias ? 4.0 : 0.0)) / speed,
-        .attn = ((double)b->dev_attn + (double)b->dev_ffn_fixed + 0.5 * kv) / speed};
+        .first = first,
+        .rest = rest,
+        .first_apart = first,
+        .rest_apart = rest,
+        .fc1 = gpu_seconds(speed, b->pred_type, (double)b->dev_fc1),
+        .fc2 =
+            gpu_seconds(speed, b->pred_type, (double)b->dev_pred_row + (b->pred_bias ? 4.0 : 0.0)),
+        .attn = gpu_seconds(speed, b->attn_type, (double)b->dev_attn + (double)b->dev_ffn_fixed) +
+                0.5 * kv / speed};
 }
 
 static void rate_units(struct pi_cost *c, const struct pi_hw_cpu *cpu, const struct pi_hw_gpu *gpu)
@@ -231,7 +272,7 @@ static void rate_units(struct pi_cost *c, const struct pi_hw_cpu *cpu, const str
     }
     c->head_cpu =
         cpu_seconds(cpu, b->output_type, (double)b->output + (double)b->output_norm) + CPU_BARRIER;
-    c->head_gpu = (double)b->dev_output / speed + c->kernel;
+    c->head_gpu = gpu_seconds(speed, b->output_type, (double)b->dev_output) + c->kernel;
 }
 
 enum pi_code pi_cost_create(const struct pi_model_bytes *bytes, const struct pi_shape *shape,
@@ -296,10 +337,10 @@ static double rows_time(const struct pi_cost_layer *l, const struct pi_cost_rows
 
     switch (mode) {
     case PI_MODE_EXACT:
-        return n * r->first + fired * r->rest;
+        return n * r->first + fired * r->rest_apart;
     case PI_MODE_PREDICTED:
         found = l->recall * fired;
-        return (found + l->excess * (n - fired)) * r->first + found * r->rest;
+        return (found + l->excess * (n - fired)) * r->first_apart + found * r->rest_apart;
     case PI_MODE_DENSE:
         break;
     }

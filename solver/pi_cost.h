@@ -1,8 +1,9 @@
 /*
  * pi_cost.h - what a token costs: seconds per layer as a function of what lives where.
  *
- * Decoding is bound by reading weights: a unit's time is the bytes it reads over the share of its bandwidth that kernels reach, plus what each of
- * its kernels or barriers costs beside (pi_cost.c has the constants and where they were measured). Rows that n neurons read of which a fire
+ * Decoding is bound by reading weights: a unit's time is the bytes it reads over the share of its bandwidth that kernels reach, or over the rate at which its
+ * cores unpack the type where that is less, plus what each of its kernels or barriers costs beside (pi_cost.c has the constants and where they were measured). The
+ * CPU reads rows in their order faster than scattered ones, and those the slower the shorter they are. Rows that n neurons read of which a fire
  * (first: gate, or up where there is none; rest: the other two or one):
  *   dense      n first + n rest
  *   exact      n first + a rest
@@ -45,9 +46,10 @@ struct pi_draws {
 
 /* Seconds that a unit takes to read ... */
 struct pi_cost_rows {
-    double first, rest; /* ... the rows of one neuron */
-    double fc1, fc2;    /* ... the predictor's first matrix; its second, one neuron */
-    double attn;        /* ... attention's weights and half of its KV cache */
+    double first, rest;             /* ... the rows of one neuron, where all are read in order */
+    double first_apart, rest_apart; /* ... where only some are: on the CPU it is slower then */
+    double fc1, fc2;                /* ... the predictor's first matrix; its second, one neuron */
+    double attn;                    /* ... attention's weights and half of its KV cache */
 };
 
 struct pi_cost_layer {
