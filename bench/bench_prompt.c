@@ -111,10 +111,11 @@ static void run_way(struct bench *b, const char *name, const struct pi_gpu_promp
     printf("%-32s %9.1f tokens/s %8.1f ms", name, b->n_tok / best.seconds_total,
            1e3 * best.seconds_total);
     if (best.bytes_streamed > 0)
-        printf("   streamed %6.2f GB at %5.1f GB/s, %3.0f %% of PCIe%s",
+        printf("   streamed %6.2f GB at %5.1f GB/s, %3.0f %% of PCIe (copies alone %3.0f %%)%s",
                (double)best.bytes_streamed / 1e9,
                (double)best.bytes_streamed / best.seconds_streaming / 1e9,
                100.0 * (double)best.bytes_streamed / best.seconds_streaming / b->pcie,
+               100.0 * (double)best.bytes_streamed / best.seconds_copying / b->pcie,
                best.bytes_direct > 0 ? ", direct" : "");
     printf("\n");
     pi_gpu_prompt_destroy(p);

@@ -145,7 +145,7 @@ bench() {
 most=$steps
 [ "$dense_steps" -le "$most" ] || most=$dense_steps
 echo "synthetic $arch $dims, $type, $bytes bytes, density $density, predictor of rank $rank ($pred_type)"
-printf '%-6s %-10s %5s %10s %8s %8s %10s %8s %8s %8s %8s %8s\n' VRAM mode batch tokens/s floor 'x dense' prompt/s 'P99 ms' 'GPU ms' 'CPU ms' 'wait ms' 'hand ms'
+printf '%-6s %-10s %5s %10s %8s %8s %10s %8s %8s %8s %8s %8s %8s\n' VRAM mode batch tokens/s floor 'x dense' prompt/s 'of PCIe' 'P99 ms' 'GPU ms' 'CPU ms' 'wait ms' 'hand ms'
 for share in $shares; do
     for batch in $batches; do
         dense=
@@ -163,12 +163,12 @@ for share in $shares; do
             [ "$mode" != dense ] || dense=$speed
             label="$share %"
             [ "$share" != all ] || label=all
-            echo "$speed $(get share) ${dense:-null} $(get prompt_tokens_per_second) $(get p99) $(get gpu_busy) $(get cpu_busy) $(get cpu_waiting) $(get handover)" |
+            echo "$speed $(get share) ${dense:-null} $(get prompt_tokens_per_second) $(get pcie_share) $(get p99) $(get gpu_busy) $(get cpu_busy) $(get cpu_waiting) $(get handover)" |
                 awk -v label="$label" -v mode="$mode" -v batch="$batch" '
                     function num(x, f, by) { return x == "null" ? "-" : sprintf(f, x * by) }
                     { x = "-"; if ($3 != "null") x = sprintf("%.2f", $1 / $3)
-                      printf("%-6s %-10s %5d %10.2f %8s %8s %10s %8.2f %8s %8s %8s %8s\n", label, mode, batch, $1, num($2, "%.1f %%", 100), x,
-                             num($4, "%.1f", 1), $5, num($6, "%.2f", 1), num($7, "%.2f", 1), num($8, "%.2f", 1), num($9, "%.2f", 1)) }'
+                      printf("%-6s %-10s %5d %10.2f %8s %8s %10s %8s %8.2f %8s %8s %8s %8s\n", label, mode, batch, $1, num($2, "%.1f %%", 100), x,
+                             num($4, "%.1f", 1), num($5, "%.1f %%", 100), $6, num($7, "%.2f", 1), num($8, "%.2f", 1), num($9, "%.2f", 1), num($10, "%.2f", 1)) }'
         done
     done
 done

@@ -104,6 +104,7 @@ static enum pi_code feed_prompts(struct bench *b, struct pi_err *err)
         return PI_OK;
     PI_TRY(feed_prompt(b, 0, warm, err));
     pi_engine_truncate(b->l->engine, 0, 0);
+    pi_engine_take_timing(b->l->engine, &b->f.prompts);
     begin = pi_now();
     for (uint32_t s = 0; s < b->n_seq; s++) {
         PI_TRY(pi_interrupt_check(err));
@@ -111,6 +112,7 @@ static enum pi_code feed_prompts(struct bench *b, struct pi_err *err)
     }
     b->f.prompt_seconds = pi_now() - begin;
     b->f.n_prompt = (uint64_t)b->n_seq * b->n_prompt;
+    pi_engine_take_timing(b->l->engine, &b->f.prompts);
 out:
     return rc;
 }

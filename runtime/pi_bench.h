@@ -21,6 +21,7 @@ struct pi_bench_figures {
     double decode_seconds; /* their sum */
     double sampling_seconds;
     struct pi_engine_timing timing; /* of those steps */
+    struct pi_engine_timing prompts;
     struct pi_engine_stats stats;
 };
 

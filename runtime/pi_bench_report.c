@@ -23,6 +23,7 @@
 struct machine {
     const char *source; /* a file, or "measured" */
     double cpu, gpu;    /* read bandwidth, bytes/s; 0: not known */
+    double pcie;        /* of pinned copies to the GPU, likewise */
 };
 
 /* All that is printed. */
@@ -51,10 +52,12 @@ static enum pi_code measure(struct pi_loaded *l, const struct pi_run_log *log, s
     PI_TRY(pi_bandwidth_gather(l->pool, MEASURE, &m->cpu, err));
     if (l->gpu < 0)
         return PI_OK;
-    if (pi_gpu_measure(l->gpu, &speed, &why) == PI_OK)
-        m->gpu = speed.bandwidth;
-    else
+    if (pi_gpu_measure(l->gpu, &speed, &why) != PI_OK) {
         pi_run_notice(log, "the GPU's bandwidth could not be measured: %s", why.msg);
+        return PI_OK;
+    }
+    m->gpu = speed.bandwidth;
+    m->pcie = speed.pcie;
 out:
     return rc;
 }
@@ -71,9 +74,10 @@ static enum pi_code find_machine(const struct pi_run_options *o, const struct pi
     m->source = o->hardware != NULL ? o->hardware : HARDWARE_FILE;
     PI_TRY(pi_hardware_load(m->source, &hw, err));
     m->cpu = hw.cpu.bandwidth;
-    if (l->gpu >= 0 && (uint32_t)l->gpu < hw.n_gpus)
+    if (l->gpu >= 0 && (uint32_t)l->gpu < hw.n_gpus) {
         m->gpu = hw.gpus[l->gpu].bandwidth;
-    else if (l->gpu >= 0)
+        m->pcie = hw.gpus[l->gpu].pcie;
+    } else if (l->gpu >= 0)
         pi_run_notice(log, "%s has no GPU %d: there is no floor to compare with", m->source,
                       l->gpu);
 out:
@@ -258,6 +262,21 @@ static json_t *json_parts(const struct report *r)
         pi_json_number(ratio(cpu_rate(r), r->machine.cpu)));
 }
 
+/* What prompts streamed; the rate is that over everything between the first and the last copy. */
+static json_t *json_streamed(const struct report *r)
+{
+    const struct pi_engine_timing *t = &r->f->prompts;
+    const double bytes = (double)t->bytes_streamed, rate = ratio(bytes, t->seconds_streaming),
+                 alone = ratio(bytes, t->seconds_copying);
+
+    if (t->bytes_streamed == 0)
+        return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f, s:o, s:o}", "streamed_bytes", bytes, "seconds",
+                     t->seconds_streaming, "rate", rate, "copy_rate", alone, "pcie_share",
+                     known(ratio(rate, r->machine.pcie), r->machine.pcie > 0), "copy_share",
+                     known(ratio(alone, r->machine.pcie), r->machine.pcie > 0));
+}
+
 static json_t *json_floor(const struct report *r)
 {
     const struct pi_floor *f = &r->floor;
@@ -273,13 +292,15 @@ static enum pi_code print_json(const struct report *r, struct pi_err *err)
 {
     json_t *o = json_run(r), *speed = json_speed(r), *parts = json_parts(r);
     json_t *machine =
-        json_pack("{s:{s:s, s:f, s:o}}", "bandwidth", "source", r->machine.source, "cpu",
-                  r->machine.cpu, "gpu", known(r->machine.gpu, r->machine.gpu > 0));
+        json_pack("{s:{s:s, s:f, s:o, s:o}}", "bandwidth", "source", r->machine.source, "cpu",
+                  r->machine.cpu, "gpu", known(r->machine.gpu, r->machine.gpu > 0), "pcie",
+                  known(r->machine.pcie, r->machine.pcie > 0));
 
     if (o != NULL &&
         (speed == NULL || parts == NULL || machine == NULL || json_object_update(o, speed) != 0 ||
          json_object_update(o, parts) != 0 || json_object_update(o, machine) != 0 ||
-         json_object_set_new(o, "floor", json_floor(r)) != 0)) {
+         json_object_set_new(o, "floor", json_floor(r)) != 0 ||
+         json_object_set_new(o, "streaming", json_streamed(r)) != 0)) {
         json_decref(o);
         o = NULL;
     }
@@ -322,6 +343,21 @@ static void print_parts(const struct report *r)
     printf("\n");
 }
 
+static void print_streamed(const struct report *r)
+{
+    const struct pi_engine_timing *t = &r->f->prompts;
+    const double rate = ratio((double)t->bytes_streamed, t->seconds_streaming);
+
+    if (t->bytes_streamed == 0)
+        return;
+    printf("streamed    %.2f GB over PCIe at %.1f GB/s", 1e-9 * (double)t->bytes_streamed,
+           1e-9 * rate);
+    if (r->machine.pcie > 0)
+        printf(", %.0f %% of its bandwidth", 100 * rate / r->machine.pcie);
+    printf(" (%.1f GB/s while it copied)\n",
+           1e-9 * ratio((double)t->bytes_streamed, t->seconds_copying));
+}
+
 static enum pi_code print_text(const struct report *r, struct pi_err *err)
 {
     const struct pi_bench_figures *f = r->f;
@@ -336,6 +372,7 @@ static enum pi_code print_text(const struct report *r, struct pi_err *err)
     if (f->n_prompt > 0)
         printf("prompt      %llu tokens, %.1f tokens/s\n", (unsigned long long)f->n_prompt,
                ratio((double)f->n_prompt, f->prompt_seconds));
+    print_streamed(r);
     printf("decode      %u steps, %.1f tokens/s (%.1f with the drawing of tokens)\n",
            (unsigned)f->n_steps, ratio(decoded(r), f->decode_seconds),
            ratio(decoded(r), f->decode_seconds + f->sampling_seconds));

@@ -158,6 +158,9 @@ struct pi_engine_timing {
     uint64_t bytes_gpu, bytes_cpu;
     uint64_t
         bytes_cpu_once; /* bytes_cpu with rows that several tokens of a step read counted once */
+    /* Of prompts: what was streamed over PCIe, the time from first to last copy, and what of it the copies took, as the device's clock has it */
+    uint64_t bytes_streamed;
+    double seconds_streaming, seconds_copying;
 };
 void pi_engine_take_timing(struct pi_engine *e, struct pi_engine_timing *out);
 

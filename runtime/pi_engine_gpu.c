@@ -106,7 +106,12 @@ enum pi_code pi_engine_gpu_prompt(struct pi_engine *e, struct pi_err *err)
 void pi_engine_gpu_take_timing(struct pi_engine *e)
 {
     struct pi_err ignored; /* figures that can not be read are zero */
+    struct pi_gpu_prompt_stats prompts;
 
+    pi_gpu_prompt_take_stats(e->gpu->prompt, &prompts);
+    e->timing.bytes_streamed += prompts.bytes_streamed;
+    e->timing.seconds_streaming += prompts.seconds_streaming;
+    e->timing.seconds_copying += prompts.seconds_copying;
     (void)!pi_exec_gpu_take_timing(e->gpu->exec, &e->timing, &ignored);
 }
 

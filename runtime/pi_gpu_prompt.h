@@ -86,6 +86,7 @@ struct pi_gpu_prompt_stats {
     double seconds_total;    /* of chunks */
     double
         seconds_streaming; /* from the first copy of a run of streamed layers to its last one's end, summed up */
+    double seconds_copying; /* of that, what the copies themselves took */
 };
 void pi_gpu_prompt_take_stats(struct pi_gpu_prompt *p, struct pi_gpu_prompt_stats *out);
 

@@ -65,10 +65,12 @@ struct pi_gp_ring {
     atomic_uint filled[PI_GP_MAX_SLOTS]; /* parts done in a pinned slot */
     atomic_uint freed;                   /* pieces whose slots may be filled again */
     atomic_bool stop;
-    void *copied[PI_GP_MAX_SLOTS];   /* events, by pinned slot */
+    void *started[PI_GP_MAX_SLOTS];  /* events in front of copies, by pinned slot; with times */
+    void *copied[PI_GP_MAX_SLOTS];   /* and behind them */
     void *computed[PI_GP_MAX_SLOTS]; /* events, by device slot */
     void *begin, *end;               /* of the copies of a run; with times */
     uint64_t bytes;
+    double copying; /* seconds of copies that have ended */
 };
 
 /* What uses the ring: pieces are filled by all threads but the calling one, which runs body. */

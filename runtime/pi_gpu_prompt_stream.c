@@ -85,8 +85,10 @@ enum pi_code pi_gp_stream_create(struct pi_gpu_prompt *p, struct pi_err *err)
     p->first_piece[n_layer] = (uint32_t)n;
     if (n == 0)
         goto out;
-    for (uint32_t i = 0; i < p->opt.pin_slots; i++)
-        PI_TRY(pi_gpu_event_create(false, &p->ring.copied[i], err));
+    for (uint32_t i = 0; i < p->opt.pin_slots; i++) {
+        PI_TRY(pi_gpu_event_create(true, &p->ring.started[i], err));
+        PI_TRY(pi_gpu_event_create(true, &p->ring.copied[i], err));
+    }
     for (uint32_t i = 0; i < p->opt.dev_slots; i++)
         PI_TRY(pi_gpu_event_create(false, &p->ring.computed[i], err));
     PI_TRY(pi_gpu_event_create(true, &p->ring.begin, err));
@@ -98,6 +100,8 @@ out:
 void pi_gp_stream_destroy(struct pi_gpu_prompt *p)
 {
     for (uint32_t i = 0; i < PI_GP_MAX_SLOTS; i++) {
+        if (p->ring.started[i] != NULL)
+            pi_gpu_event_destroy(p->ring.started[i]);
         if (p->ring.copied[i] != NULL)
             pi_gpu_event_destroy(p->ring.copied[i]);
         if (p->ring.computed[i] != NULL)
@@ -214,6 +218,18 @@ static bool fill_next(struct pi_gpu_prompt *p)
 
 /* ---- launching, thread 0 ---- */
 
+/* A piece's copy has ended: how long it took. */
+static enum pi_code note_copy(struct pi_gp_ring *r, uint32_t pin, struct pi_err *err)
+{
+    double seconds = 0.0;
+    enum pi_code rc;
+
+    PI_TRY(pi_gpu_event_seconds(r->started[pin], r->copied[pin], &seconds, err));
+    r->copying += seconds;
+out:
+    return rc;
+}
+
 /* Gives slots back whose copies have ended, in order. */
 static enum pi_code free_slots(struct pi_gp_run *u, struct pi_err *err)
 {
@@ -223,7 +239,11 @@ static enum pi_code free_slots(struct pi_gp_run *u, struct pi_err *err)
     enum pi_code rc = PI_OK;
 
     while (done && freed < u->n_issued) {
-        PI_TRY(pi_gpu_event_query(r->copied[freed % u->p->opt.pin_slots], &done, err));
+        const uint32_t pin = freed % u->p->opt.pin_slots;
+
+        PI_TRY(pi_gpu_event_query(r->copied[pin], &done, err));
+        if (done)
+            PI_TRY(note_copy(r, pin, err));
         freed += done;
         atomic_store_explicit(&r->freed, freed, memory_order_release);
     }
@@ -278,6 +298,7 @@ static enum pi_code issue_copy(struct pi_gp_run *u, uint32_t piece, struct pi_er
     PI_TRY(pi_gpu_stream_wait(p->copy_stream, r->computed[dev], err));
     if (piece == 0)
         PI_TRY(pi_gpu_event_record(r->begin, p->copy_stream, err));
+    PI_TRY(pi_gpu_event_record(r->started[pin], p->copy_stream, err));
     if (is_direct(p, g)) {
         pi_gp_direct_gather(p, g, &m, to);
         p->stats.bytes_direct += m.bytes;
@@ -399,14 +420,17 @@ static void run_thread(void *ctx, uint32_t thread, uint32_t n_threads)
 }
 
 /* Both streams are idle: events may be read, slots filled from the start. */
-static enum pi_code finish(struct pi_gpu_prompt *p, struct pi_err *err)
+static enum pi_code finish(struct pi_gp_run *u, struct pi_err *err)
 {
+    struct pi_gpu_prompt *p = u->p;
     double seconds = 0.0;
     enum pi_code rc;
 
     PI_TRY(pi_gp_await_stream(p, p->copy_stream, err));
+    PI_TRY(free_slots(u, err));
     PI_TRY(pi_gpu_event_seconds(p->ring.begin, p->ring.end, &seconds, err));
     p->stats.seconds_streaming += seconds;
+    p->stats.seconds_copying += p->ring.copying;
     p->stats.bytes_streamed += p->ring.bytes;
 out:
     return rc;
@@ -424,11 +448,12 @@ enum pi_code pi_gp_ring_run(struct pi_gp_run *u, const struct pi_gp_piece *piece
     r->n = n;
     r->parts = (most + PART_NEURONS - 1) / PART_NEURONS;
     r->bytes = 0;
+    r->copying = 0.0;
     atomic_store(&r->next, 0);
     atomic_store(&r->freed, 0);
     atomic_store(&r->stop, false);
     for (uint32_t i = 0; i < PI_GP_MAX_SLOTS; i++)
         atomic_store(&r->filled[i], 0);
     pi_pool_run(p->pool, run_thread, u);
-    return u->rc != PI_OK ? u->rc : finish(p, u->err);
+    return u->rc != PI_OK ? u->rc : finish(u, u->err);
 }

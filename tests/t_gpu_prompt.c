@@ -308,6 +308,8 @@ static void test_crossover(void)
         /* 55 cold neurons of three rows of 64 F32, in two layers */
         OK(i == 0 ? st.bytes_streamed == 0 : st.bytes_streamed >= 2u * 55 * 3 * 256);
         EQ(st.bytes_direct, i == 2 ? st.bytes_streamed : 0);
+        OK(i == 0 ? st.seconds_copying == 0.0
+                  : st.seconds_copying > 0.0 && st.seconds_copying <= st.seconds_streaming * 1.0001);
         side_close(&s);
     }
     free(ref);

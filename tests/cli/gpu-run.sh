@@ -1,6 +1,7 @@
 #!/bin/sh
 # pi-run on an emulated GPU: which device runs, what fits there, what is refused and with which advice, what happens when the device fails.
 . "$abs_top_srcdir/tests/cli/run_lib.sh"
+. "$abs_top_srcdir/bench/json.sh"
 run=$abs_top_builddir/tests/emu/pi-run-emu
 unset PI_EMU_DEVICES PI_EMU_MEMORY PI_EMU_FAIL PI_EMU_FAULT PI_EMU_STOP PI_EMU_STRICT
 PI_EMU_CONTEXT=128M PI_EMU_LEAKS=1
@@ -89,6 +90,16 @@ works 'what is left over' env PI_EMU_CONTEXT=100M "$run" --verbose -m "$tmp/q.gg
 said 'hot sets grew from 480 to 960 neurons' 'is filled'
 fails 6 'GPU 0 .*: the placement needs [0-9.]+ MiB beside the context, [0-9.]+ MiB are free; run with --vram-budget [0-9]+M' 'too little is free' \
     env PI_EMU_MEMORY=131M "$run" -q -m "$tmp/q.gguf" $little
+
+# Beside other processes, which hold 572M here, a context can not be counted: then it is what the placement was made with, and hot sets stay whole.
+make_artifact gpu "$tmp/q.gguf" "$tmp/beside" 0.5:137:128
+works 'beside others' env PI_EMU_CONTEXT=700M "$run" --verbose -m "$tmp/q.gguf" --placement "$tmp/beside" $little
+said 'taken for the 128.0 MiB of the placement' 'the context is that of the placement'
+said 'GPU 0 .*: 480 of 960 neurons' 'the hot sets are those of the placement'
+! grep -q 'hot sets' "$tmp/err" && cmp -s "$tmp/text8" "$tmp/out"
+check $? 'and so is the text'
+fails 6 'GPU 0 .*: the placement needs [0-9.]+ MiB beside the context, [0-9.]+ MiB are free; run with --vram-budget [0-9]+M' 'beside others that leave too little' \
+    env PI_EMU_CONTEXT=700M PI_EMU_MEMORY=703M "$run" -q -m "$tmp/q.gguf" --placement "$tmp/beside" $little
 fails 2 'no effect with --device cpu' 'a budget for a CPU' "$run" -q -m "$m" --device cpu --vram-budget 1G $ask
 
 # Other modes, with a predictor that misses nothing.
@@ -100,6 +111,21 @@ done
 works 'verified' "$run" -q -m "$m" --mode predicted --verify --json $ask
 less "$(value kl "$tmp/out")" 1e-5 && less "$(value missed "$tmp/out")" 0
 check $? "verified: KL $(value kl "$tmp/out"), missed $(value missed "$tmp/out")"
+
+# A prompt's cold neurons are streamed, and --bench says at which share of PCIe.
+cat >"$tmp/hw.yaml" <<'END'
+pi_hardware: 1
+cpu: {name: x, threads: 2, bandwidth: 2e10}
+gpus: [{name: y, memory: 1e9, bandwidth: 1e12, pcie: 25e9, sync: 1e-6, context_bytes: 128e6}]
+END
+works 'a benchmark' "$run" -q -m "$m" --bench --bench-prompt 64 --bench-tokens 2 --hardware "$tmp/hw.yaml" --json
+part() { json_part "$tmp/out" "$1" streaming; }
+[ "$(part streamed_bytes)" != null ] && less 1000 "$(part streamed_bytes)" && less "$(part rate)" "$(part copy_rate)" &&
+    awk -v r="$(part rate)" -v s="$(part pcie_share)" 'BEGIN { d = r / 25e9 - s; exit !(r > 0 && d * d < 1e-12) }'
+check $? "streamed $(part streamed_bytes) bytes at $(part pcie_share) of PCIe"
+works 'for people' "$run" -q -m "$m" --bench --bench-prompt 64 --bench-tokens 2 --hardware "$tmp/hw.yaml"
+grep -qE '^streamed    [0-9.]+ GB over PCIe at [0-9.]+ GB/s, [0-9]+ % of its bandwidth \([0-9.]+ GB/s while it copied\)$' "$tmp/out"
+check $? 'says so too'
 
 # Calls that fail: one line, nothing left behind.
 for what in cudaMalloc cudaHostAlloc cudaStreamCreateWithFlags; do
