@@ -71,7 +71,7 @@ if ! nvidia-smi >/dev/null 2>&1; then
 fi
 if [ -x "$abs_top_builddir/tests/emu/pi-run-emu" ]; then
     sed 's/context_bytes: 1e5/context_bytes: 500e6/; s/sync: 1e-6/sync: 1e-9/' "$tmp/hw.yaml" >"$tmp/gpu.yaml"
-    works 'an emulated GPU' "$abs_top_builddir/tests/emu/pi-run-emu" -q -m "$m" --bench --bench-prompt 2 --bench-tokens 4 -s 1 -t 2 -c 64 \
+    works 'an emulated GPU' env PI_EMU_CONTEXT=477M "$abs_top_builddir/tests/emu/pi-run-emu" -q -m "$m" --bench --bench-prompt 2 --bench-tokens 4 -s 1 -t 2 -c 64 \
         --hardware "$tmp/gpu.yaml" --budgets 400M,485M,600M --json
     field 1 - error | grep -q smallest && less 0.01 "$(field 2 neurons_on_gpu measured)" && less "$(field 2 neurons_on_gpu measured)" 0.999 &&
         [ "$(field 3 neurons_on_gpu measured)" = 1.0 ] && less 0.001 "$(field 3 tokens_per_second measured)"
