@@ -124,11 +124,11 @@ pi_run_SOURCES = runtime/pi-run.c \
 	runtime/pi_measure.c runtime/pi_measure.h \
 	runtime/pi_prompt.c runtime/pi_prompt.h \
 	runtime/pi_report.c runtime/pi_report.h \
-	runtime/pi_run_options.c runtime/pi_run_options.h
-pi_run_SOURCES += runtime/server/pi_server.h runtime/server/pi_page.h runtime/server/pi_status.h
+	runtime/pi_run_options.c runtime/pi_run_options.h runtime/pi_run_rows.c runtime/pi_run_rows.h
+pi_run_SOURCES += runtime/server/pi_server.h runtime/server/pi_web.h runtime/server/pi_status.h
 if HAVE_MICROHTTPD
-pi_run_SOURCES += runtime/server/pi_server.c runtime/server/pi_page.c runtime/server/pi_status.c
-nodist_pi_run_SOURCES = runtime/server/pi_page_data.c
+pi_run_SOURCES += runtime/server/pi_server.c runtime/server/pi_web.c runtime/server/pi_status.c
+nodist_pi_run_SOURCES = runtime/server/pi_web_data.c
 else
 pi_run_SOURCES += runtime/server/pi_server_none.c
 endif
@@ -143,13 +143,13 @@ pi_run_SOURCES += runtime/chat/pi_line_edit_none.c
 endif
 EXTRA_DIST += runtime/chat/pi_line_edit.c runtime/chat/pi_line_edit_none.c
 pi_run_LDADD    = $(PI_RUNTIME_LIBS) $(MICROHTTPD_LIBS) $(LIBEDIT_LIBS)
-EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_page.c runtime/server/pi_status.c runtime/server/pi_server_none.c
+EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_web.c runtime/server/pi_status.c runtime/server/pi_server_none.c
 
 # The page, as arrays of bytes in the program.
 EXTRA_DIST += runtime/server/page.html runtime/server/page.css runtime/server/page.js build-aux/embed.sh
-CLEANFILES += runtime/server/pi_page_data.c
-runtime/server/pi_page_data.c: $(srcdir)/runtime/server/page.html $(srcdir)/runtime/server/page.css \
+CLEANFILES += runtime/server/pi_web_data.c
+runtime/server/pi_web_data.c: $(srcdir)/runtime/server/page.html $(srcdir)/runtime/server/page.css \
 		$(srcdir)/runtime/server/page.js $(srcdir)/build-aux/embed.sh
 	@$(MKDIR_P) $(@D)
-	$(AM_V_GEN)$(SHELL) $(srcdir)/build-aux/embed.sh pi_page runtime/server/pi_page.h $(srcdir)/runtime/server/page.html \
+	$(AM_V_GEN)$(SHELL) $(srcdir)/build-aux/embed.sh pi_web runtime/server/pi_web.h $(srcdir)/runtime/server/page.html \
 	    $(srcdir)/runtime/server/page.css $(srcdir)/runtime/server/page.js > $@-t && mv -f $@-t $@

@@ -1,5 +1,5 @@
 /*
- * pi_run_options.h - pi-run's command line: the table, and what options mean together.
+ * pi_run_options.h - pi-run's command line: what options mean, alone and together (their table: pi_run_rows.h).
  *
  * Strings are borrowed from argv. Options that cannot take effect together are refused here, before any file is opened.
  */

@@ -7,7 +7,7 @@
 #include "runtime/server/pi_api.h"
 #include "runtime/server/pi_call_int.h"
 #include "runtime/server/pi_origin.h"
-#include "runtime/server/pi_page.h"
+#include "runtime/server/pi_web.h"
 #include "runtime/server/pi_status.h"
 
 #include <arpa/inet.h>
@@ -158,7 +158,7 @@ static enum MHD_Result get_status(struct request *r)
     return reply_json(r, 200, pi_status_json(r->s->status, &t));
 }
 
-static enum MHD_Result get_page(struct request *r, const struct pi_page_file *f)
+static enum MHD_Result get_page(struct request *r, const struct pi_web_file *f)
 {
     struct MHD_Response *m =
         MHD_create_response_from_buffer(*f->size, (void *)(uintptr_t)f->data, /* is only read */
@@ -168,7 +168,7 @@ static enum MHD_Result get_page(struct request *r, const struct pi_page_file *f)
     if (m == NULL)
         return MHD_NO;
     (void)MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, f->type);
-    for (const struct pi_page_header *h = pi_page_headers; h->name != NULL; h++)
+    for (const struct pi_web_header *h = pi_web_headers; h->name != NULL; h++)
         (void)MHD_add_response_header(m, h->name, h->value);
     atomic_fetch_add_explicit(&r->s->answers[2], 1, memory_order_relaxed);
     ok = MHD_queue_response(r->connection, 200, m);
@@ -313,13 +313,13 @@ static bool is_get_path(const char *path)
 {
     return strcmp(path, "/v1/models") == 0 || strncmp(path, "/v1/models/", 11) == 0 ||
            strcmp(path, "/metrics") == 0 || strcmp(path, "/health") == 0 ||
-           strcmp(path, "/status") == 0 || pi_page_find(path) != NULL;
+           strcmp(path, "/status") == 0 || pi_web_find(path) != NULL;
 }
 
 /* Needs no key: the page asks for it. */
 static bool is_open_path(const char *path)
 {
-    return strcmp(path, "/health") == 0 || pi_page_find(path) != NULL;
+    return strcmp(path, "/health") == 0 || pi_web_find(path) != NULL;
 }
 
 static bool is_get(const char *method)
@@ -376,7 +376,7 @@ static bool refuse_head(struct request *r, const char *method, const char *path,
 static enum MHD_Result answer(struct request *r, const char *method, const char *path)
 {
     static char health[] = "{\"status\":\"ok\"}";
-    const struct pi_page_file *page = pi_page_find(path);
+    const struct pi_web_file *page = pi_web_find(path);
 
     if (strcmp(path, "/health") == 0)
         return reply(r, 200, "application/json", health, false);

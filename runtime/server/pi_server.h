@@ -2,7 +2,7 @@
  * pi_server.h - pi-run --serve: an HTTP server with an OpenAI-compatible API, on libmicrohttpd.
  *
  *   GET  /v1/models, /v1/models/NAME     POST /v1/completions, /v1/chat/completions
- *   GET  /health, /status                GET  /metrics (Prometheus text), / (a page for people: pi_page.h)
+ *   GET  /health, /status                GET  /metrics (Prometheus text), / (a page for people: pi_web.h)
  *
  * One thread of the library speaks HTTP with all clients, without ever waiting for one; the calling thread owns the engine (pi_calls.h).
  */

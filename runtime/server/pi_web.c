@@ -1,10 +1,10 @@
 #include "config.h"
 
-#include "runtime/server/pi_page.h"
+#include "runtime/server/pi_web.h"
 
 #include <string.h>
 
-const struct pi_page_header pi_page_headers[] = {
+const struct pi_web_header pi_web_headers[] = {
     {"Content-Security-Policy",
      "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
      "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -18,12 +18,12 @@ const struct pi_page_header pi_page_headers[] = {
     {NULL, NULL},
 };
 
-const struct pi_page_file *pi_page_find(const char *path)
+const struct pi_web_file *pi_web_find(const char *path)
 {
-    static const struct pi_page_file files[] = {
-        {"/", "text/html; charset=utf-8", pi_page_html, &pi_page_html_size},
-        {"/page.css", "text/css; charset=utf-8", pi_page_css, &pi_page_css_size},
-        {"/page.js", "text/javascript; charset=utf-8", pi_page_js, &pi_page_js_size},
+    static const struct pi_web_file files[] = {
+        {"/", "text/html; charset=utf-8", pi_web_html, &pi_web_html_size},
+        {"/page.css", "text/css; charset=utf-8", pi_web_css, &pi_web_css_size},
+        {"/page.js", "text/javascript; charset=utf-8", pi_web_js, &pi_web_js_size},
     };
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
