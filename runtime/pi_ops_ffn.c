@@ -19,6 +19,7 @@ struct block {
     const struct pi_layer_weights *w;
     uint32_t layer, n_tok, thread, n_threads;
     struct pi_span mine; /* the thread's local indices */
+    struct pi_cold_form form;
 };
 
 static struct block block_of(struct pi_state *s, const struct pi_op *op, uint32_t n_tok,
@@ -34,6 +35,7 @@ static struct block block_of(struct pi_state *s, const struct pi_op *op, uint32_
     b.ul = &b.u->layers[op->layer];
     b.w = &s->m->layers[op->layer];
     b.mine = pi_span(b.ul->n, PI_SPAN_ROWS, thread, n_threads);
+    b.form = pi_cold_form_fixed(b.ul->n, n_tok);
     return b;
 }
 
@@ -236,6 +238,7 @@ static struct pi_cold_job job_of(const struct block *b, bool dense)
                                 .mode = dense              ? PI_MODE_DENSE
                                         : b->ul->predicted ? PI_MODE_PREDICTED
                                                            : PI_MODE_EXACT,
+                                .form = &b->form,
                                 .out = b->u->partial};
 }
 

@@ -358,14 +358,14 @@ static void test_activations(const struct pi_cpu *cpu)
     }
 }
 
-/* In the two-pass form a token's sum is the same alone and among others. */
-static void test_batch(const struct pi_cpu *cpu)
+/* In the two-pass form a token's sum is the same alone and among others; with n of a long list so in the form of lists that are always the same. */
+static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
 {
-    const uint32_t n = 100, n_tok = 9;
+    const struct pi_cold_form fixed[2] = {pi_cold_form_fixed(n, n_tok), pi_cold_form_fixed(n, 1)};
     int wrong = 0;
 
-    for (size_t t = 0; t < COUNT(types); t++) {
-        struct layer l = make_layer(types[t], 160, 200, PI_ACT_RELU, true);
+    for (size_t t = 0; t < (n > 100 ? 1 : COUNT(types)); t++) {
+        struct layer l = make_layer(types[t], 160, 2 * n, PI_ACT_RELU, true);
         struct list li = make_list(&l, n, n_tok, true);
         struct pi_cold_scratch *s = NULL;
         struct pi_cold_job all = {.cpu = cpu, .shape = &l.shape, .w = &l.w, .n_tok = n_tok};
@@ -373,7 +373,7 @@ static void test_batch(const struct pi_cpu *cpu)
 
         PASSES(pi_cold_scratch_create(n, n_tok, 160, &s, &e), e);
         all.mode = PI_MODE_EXACT;
-        all.form = &forms[0];
+        all.form = n > 100 ? &fixed[0] : &forms[0];
         all.scratch = s;
         all.x = li.x;
         all.n = n;
@@ -387,6 +387,7 @@ static void test_batch(const struct pi_cpu *cpu)
             for (uint32_t i = 0; i < n; i++)
                 li.tokens[i] = k == 0 ? li.tokens[i] : li.tokens[i] >> 1;
             one.n_tok = 1;
+            one.form = n > 100 ? &fixed[1] : &forms[0];
             one.x = li.x + (size_t)k * 160;
             alone = run(&one, pools[2]);
             wrong += memcmp(alone, together + (size_t)k * 160, 160 * sizeof(float)) != 0;
@@ -512,7 +513,10 @@ int main(void)
         }
         test_types(cpu);
         test_activations(cpu);
-        test_batch(cpu);
+        test_batch(cpu, 100, 9);
+        test_batch(cpu, 2500, 9);
+        test_batch(cpu, 2500, 3);
+        test_batch(cpu, 1000, 9);
         test_room(cpu);
         test_nan(cpu);
     }
