@@ -86,7 +86,8 @@ static void test_spm(void)
     GIVES(t, " b", sp2, b);
     GIVES(t, "aaa", sp, aa, a); /* the leftmost of equals */
     GIVES(t, "ca a", sp, c, a, spa);
-    GIVES(t, " a", sp, spa); /* "  a": two spaces before a, of which (space, a) is the better pair */
+    GIVES(t, " a", sp,
+          spa); /* "  a": two spaces before a, of which (space, a) is the better pair */
     GIVES_BOS(t, "b", 1, sp, b);
     GIVES_BOS(t, "", 1);
     GIVES(t, "\xe4\xb8\xad", sp, zhong);
@@ -161,6 +162,83 @@ static void test_spm_options(void)
     GIVES(t, "   a", gap, a);
     DECODES(t, "   a", gap, a);
     pi_tokenizer_destroy(t);
+    free(v);
+}
+
+static bool refused(struct vocab *v, struct pi_gguf_writer *w, enum pi_code code, const char *text)
+{
+    struct pi_tokenizer *t = NULL;
+    struct pi_err e = {0};
+    enum pi_code rc = vocab_commit(v, w, &t, &e);
+    bool good = rc == code && t == NULL && strstr(e.msg, text) != NULL;
+
+    if (!good)
+        printf("# code %d, message \"%s\", expected code %d with \"%s\"\n", (int)rc, e.msg,
+               (int)code, text);
+    pi_tokenizer_destroy(t);
+    return good;
+}
+
+/* The vocabulary v with one key replaced must be refused. */
+#define REFUSED(v, set, code, text)                \
+    do {                                           \
+        struct pi_gguf_writer *w = vocab_begin(v); \
+        struct pi_err s_ = {0};                    \
+        PASSES(set, s_);                           \
+        OK(refused(v, w, code, text));             \
+    } while (0)
+
+/* Where tokenizer.json's Metaspace puts its space: at the start ("first") or behind every special token ("always"), and in either case only where there is
+ * none yet; SentencePiece itself puts it at the start and behind control tokens, whatever is there. */
+static void test_metaspace(void)
+{
+    struct vocab *v = vocab_spm();
+    const int32_t eos = 2, sp = vocab_add(v, "\xe2\x96\x81", T_NORMAL, -2.0f),
+                  a = vocab_add(v, "a", T_NORMAL, -3.0f),
+                  asp = vocab_add(v,
+                                  "\xe2\x96\x81"
+                                  "a",
+                                  T_NORMAL, -1.0f),
+                  user = vocab_add(v, "<u>", T_USER, 0.0f);
+    const struct {
+        const char *rule; /* NULL: no key */
+        int32_t behind_user, behind_eos;
+        bool doubles;
+    } cases[] = {{NULL, a, asp, true},
+                 {"", a, asp, true},
+                 {"first", a, a, false},
+                 {"always", asp, asp, false}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pi_gguf_writer *w = vocab_begin(v);
+        struct pi_tokenizer *t = NULL;
+        struct pi_err e = {0};
+
+        printf("# rule %s\n", cases[i].rule != NULL ? cases[i].rule : "not given");
+        if (cases[i].rule != NULL)
+            PASSES(pi_gguf_set_string(w, PI_TOK_KEY_METASPACE, cases[i].rule, &e), e);
+        PASSES(vocab_commit(v, w, &t, &e), e);
+        GIVES(t, "a", asp);
+        GIVES(t, "a<u>a", asp, user, cases[i].behind_user);
+        GIVES_SPECIAL(t, "a</s>a", asp, eos, cases[i].behind_eos);
+        GIVES(t, "<u>a", user, cases[i].behind_user);
+        GIVES_SPECIAL(t, "</s>a", eos, cases[i].behind_eos);
+        GIVES(t, "a<u> a", asp, user, asp); /* a space that is there stays alone */
+        if (cases[i].doubles) {
+            GIVES(t, " a", sp, asp);
+            GIVES_SPECIAL(t, "</s> a", eos, sp, asp);
+        } else {
+            GIVES(t, " a", asp);
+            GIVES(t, "  a", sp, asp);
+            GIVES_SPECIAL(t, "</s> a", eos, asp);
+        }
+        GIVES_NOTHING(t, "");
+        pi_tokenizer_destroy(t);
+    }
+    REFUSED(v, pi_gguf_set_string(w, PI_TOK_KEY_METASPACE, "never", &s_), PI_E_UNSUPPORTED,
+            "\"never\" is not supported");
+    REFUSED(v, pi_gguf_set_u32(w, PI_TOK_KEY_METASPACE, 1, &s_), PI_E_CORRUPT,
+            "is u32, not a string");
     free(v);
 }
 
@@ -292,29 +370,6 @@ static void test_bpe_gaps(void)
 /* ---- vocabularies that must be refused ---- */
 
 /* Whether no tokenizer comes of what w holds, with this code and text. */
-static bool refused(struct vocab *v, struct pi_gguf_writer *w, enum pi_code code, const char *text)
-{
-    struct pi_tokenizer *t = NULL;
-    struct pi_err e = {0};
-    enum pi_code rc = vocab_commit(v, w, &t, &e);
-    bool good = rc == code && t == NULL && strstr(e.msg, text) != NULL;
-
-    if (!good)
-        printf("# code %d, message \"%s\", expected code %d with \"%s\"\n", (int)rc, e.msg,
-               (int)code, text);
-    pi_tokenizer_destroy(t);
-    return good;
-}
-
-/* The vocabulary v with one key replaced must be refused. */
-#define REFUSED(v, set, code, text)                \
-    do {                                           \
-        struct pi_gguf_writer *w = vocab_begin(v); \
-        struct pi_err s_ = {0};                    \
-        PASSES(set, s_);                           \
-        OK(refused(v, w, code, text));             \
-    } while (0)
-
 #define KEY(name) "tokenizer.ggml." name
 
 static void test_hostile_types(void)
@@ -566,6 +621,7 @@ int main(void)
     test_spm();
     test_spm_phrases();
     test_spm_options();
+    test_metaspace();
     test_bpe();
     test_bpe_pre();
     test_bpe_gaps();

@@ -150,6 +150,15 @@ static void test_lies(void)
            "made of something else");
     REFUSE(ONE(PKL_TENSOR(PKL_STORE_F32, "K\0", "K\3K\2\x86", "K\1K\3\x86")), PI_E_UNSUPPORTED,
            "tensor w is a view with strides of its own");
+    /* expand(): few values stand for many, which a reader of plain rows would not find */
+    REFUSE(ONE(PKL_TENSOR(PKL_STORE_F32, "K\0", "K\3K\4\x86", "K\0K\1\x86")), PI_E_UNSUPPORTED,
+           "tensor w is an expanded view");
+    REFUSE(ONE(PKL_TENSOR(PKL_STORE_F32, "K\0", "K\6K\2\x86", "K\1K\0\x86")), PI_E_UNSUPPORTED,
+           "tensor w is an expanded view");
+    REFUSE(ONE(PKL_TENSOR(PKL_STORE_F32, "K\0", "\x8a\6\0\0\0\0\0\1K\6\x86", "K\0K\1\x86")),
+           PI_E_UNSUPPORTED, "tensor w is an expanded view");
+    REFUSE(ONE(PKL_TENSOR(PKL_STORE_F32, "K\6", "K\3\x85", "K\0\x85")), PI_E_UNSUPPORTED,
+           "tensor w is an expanded view");
     REFUSE(ONE(PKL_TENSOR(PKL_STORE_F32, "K\0", "(K\1K\1K\1K\1K\1K\1K\1K\1K\1t",
                           "(K\1K\1K\1K\1K\1K\1K\1K\1K\1t")),
            PI_E_UNSUPPORTED, "a tensor of 9 dimensions");
@@ -163,6 +172,58 @@ static void test_lies(void)
            PI_E_CORRUPT, "storage 9 is not in the file");
     REFUSE("\x80\2}K\1" PKL_TENSOR(PKL_STORE_F32, "K\0", "K\2\x85", "K\1\x85") "s.", PI_E_CORRUPT,
            "a tensor without a name");
+}
+
+/* A dimension of one element may have any stride. */
+static void test_single(void)
+{
+    static const char one[] = ONE(PKL_TENSOR(PKL_STORE_F32, "K\2", "K\1K\4\x86", "K\0K\1\x86"));
+    const float f[4] = {2, 3, 4, 5};
+    struct pi_source src = {0};
+    struct pi_err e = {0};
+
+    torch_file(&z, one, sizeof(one) - 1);
+    PASSES(pi_torch_parse(z.p, z.n, "m.bin", &src, &e), e);
+    if (OK(src.n == 1))
+        OK(src.t[0].bytes == sizeof(f) && memcmp(src.t[0].data, f, sizeof(f)) == 0);
+    pi_source_close(&src);
+}
+
+/* Storages are held against the archive's checksums when what lies in them is read, each once. */
+static void test_sums(void)
+{
+    struct pi_source src = {0};
+    struct pi_err e = {0};
+    const struct pi_src_tensor *w, *b;
+    struct pi_pool *pool = NULL;
+    uint8_t *last;
+
+    PASSES(pi_pool_create(2, &pool, &e), e);
+    for (int k = 0; k < 2; k++) {
+        struct pi_pool *threads = k == 0 ? NULL : pool;
+
+        torch_file(&z, PKL_GOOD, sizeof(PKL_GOOD) - 1);
+        PASSES(pi_torch_parse(z.p, z.n, "m.bin", &src, &e), e);
+        PASSES(pi_source_sort(&src, &e), e);
+        EQ(src.n_sums, 2);
+        w = pi_source_find(&src, "w");
+        b = pi_source_find(&src, "b");
+        if (!OK(w != NULL && b != NULL))
+            exit(1);
+        last = z.p + (b->data - z.p) - 1; /* in the storage, before the view */
+        *last ^= 0x40;
+        PASSES(pi_source_check(&src, w->data, w->bytes, threads, &e), e);
+        PASSES(pi_source_check(&src, z.p, 1, threads, &e), e); /* no storage's */
+        FAILS(pi_source_check(&src, b->data, b->bytes, threads, &e), PI_E_CORRUPT,
+              "m.bin: storage 1 is damaged: its CRC-32 is", e);
+        FAILS(pi_source_check(&src, z.p, z.n, threads, &e), PI_E_CORRUPT, "storage 1", e);
+        *last ^= 0x40;
+        PASSES(pi_source_check(&src, b->data + b->bytes - 1, 1, threads, &e), e);
+        *last ^= 0x40;
+        PASSES(pi_source_check(&src, z.p, z.n, threads, &e), e);
+        pi_source_close(&src);
+    }
+    pi_pool_destroy(pool);
 }
 
 static void test_zip(void)
@@ -292,6 +353,8 @@ int main(void)
     test_good();
     test_hostile();
     test_lies();
+    test_single();
+    test_sums();
     test_zip();
     test_zip64();
     test_directory();
