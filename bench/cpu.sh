@@ -139,10 +139,11 @@ for t in $types; do
         speed=$(median_of "$t.$mode" tokens_per_second)
         against=-
         [ "$mode" != same ] || against=$(ratio "$speed" "$(median_of "$t.peer" tokens_per_second)")
+        read=$(median_part "$t.$mode" cpu_sequential bandwidth)
         printf '%-6s %-10s %10.2f %8s %9.1f %10.2f %9.2f %9.2f %12s\n' "$t" "$([ "$mode" = same ] && echo 'row-major' || echo "$mode")" "$speed" \
             "$(ratio "$speed" "$dense")" "$(median_part "$t.$mode" cpu bytes_per_step | awk '{ print $1 / 1e6 }')" \
             "$(median_part "$t.$mode" cpu bytes_per_second | awk '{ print $1 / 1e9 }')" \
-            "$(median_part "$t.$mode" cpu bandwidth | awk '{ print $1 / 1e9 }')" "$(median_part "$t.$mode" cpu bandwidth_share)" "$against"
+            "$(awk "BEGIN { print $read / 1e9 }")" "$(ratio "$(median_part "$t.$mode" cpu bytes_per_second)" "$read")" "$against"
         for i in $(seq "$repeat"); do
             printf '%s{"type":"%s","down":"%s","run":%s}' "$sep" "$t" "$([ "$mode" = same ] && echo row-major || echo neuron-major)" "$(cat "$tmp/$t.$mode.$i")"
             sep=,

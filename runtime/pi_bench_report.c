@@ -18,11 +18,12 @@
 #include <unistd.h>
 
 #define HARDWARE_FILE "hardware.yaml"
-#define MEASURE       0.3 /* seconds of reading, where no file tells the CPU's bandwidth */
+#define MEASURE       0.3 /* seconds of reading for a bandwidth of the CPU */
 
 struct machine {
     const char *source; /* a file, or "measured" */
-    double cpu, gpu;    /* read bandwidth, bytes/s; 0: not known */
+    double cpu, gpu;    /* read bandwidth, bytes/s, the CPU's of scattered rows; 0: not known */
+    double sequential;  /* the CPU's, of everything in its order: always measured in this run */
     double pcie;        /* of pinned copies to the GPU, likewise */
 };
 
@@ -292,8 +293,8 @@ static enum pi_code print_json(const struct report *r, struct pi_err *err)
 {
     json_t *o = json_run(r), *speed = json_speed(r), *parts = json_parts(r);
     json_t *machine =
-        json_pack("{s:{s:s, s:f, s:o, s:o}}", "bandwidth", "source", r->machine.source, "cpu",
-                  r->machine.cpu, "gpu", known(r->machine.gpu, r->machine.gpu > 0), "pcie",
+        json_pack("{s:{s:s, s:f, s:f, s:o, s:o}}", "bandwidth", "source", r->machine.source, "cpu",
+                  r->machine.cpu, "cpu_sequential", r->machine.sequential, "gpu", known(r->machine.gpu, r->machine.gpu > 0), "pcie",
                   known(r->machine.pcie, r->machine.pcie > 0));
 
     if (o != NULL &&
@@ -416,6 +417,7 @@ enum pi_code pi_bench_report(const struct pi_run_options *o, const struct pi_run
 
     PI_TRY(name_things(&r, err));
     PI_TRY(find_machine(o, log, l, &r.machine, err));
+    PI_TRY(pi_bandwidth_measure(l->pool, MEASURE, &r.machine.sequential, err));
     PI_TRY(find_floor(&r, log, err));
     PI_TRY(o->json ? print_json(&r, err) : print_text(&r, err));
 out:
