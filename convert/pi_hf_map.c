@@ -31,12 +31,12 @@ enum op {
     OP_QKV /* rows grouped by key/value head become all of q, all of k, all of v */
 };
 enum when {
+    NEVER,
     ALWAYS,
     IF_QKV_BIAS,
     IF_O_BIAS,
     IF_MLP_BIAS,
     IF_GATED,
-    IF_GATE_BIAS,
     IF_LAYER_NORM,
     IF_PRE_NORM,
     IF_QK_NORM,
@@ -46,101 +46,75 @@ enum when {
     IF_UNTIED
 };
 
+/* A weight and its bias, which is a vector with an element for each of the weight's rows; a norm's weight is a vector itself. */
 struct row {
-    const char *hf, *gguf; /* of a layer: behind "layers.N." and "blk.N." */
-    enum dim rows, cols;   /* as the checkpoint has them */
+    const char *hf, *gguf; /* without ".weight"; of a layer: behind "layers.N." and "blk.N." */
+    enum dim rows, cols;   /* of the weight, as the checkpoint has them */
     enum op op;
-    enum when when;
+    enum when when, bias; /* bias: of weights that are there */
 };
 
 /* Llama and what descends from it: names and order are the same, parts come and go. */
 static const struct row llama_model[] = {
-    {"embed_tokens.weight", "token_embd.weight", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS},
-    {"norm.weight", "output_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
-    {"norm.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_LAYER_NORM},
-    {"lm_head.weight", "output.weight", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED},
-    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+    {"embed_tokens", "token_embd", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS, NEVER},
+    {"norm", "output_norm", D_1, D_EMBD, OP_NORM, ALWAYS, IF_LAYER_NORM},
+    {"lm_head", "output", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED, NEVER},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, NEVER, NEVER},
 };
 
 static const struct row llama_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
-    {"input_layernorm.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_LAYER_NORM},
-    {"self_attn.q_proj.weight", "attn_q.weight", D_Q, D_EMBD, OP_ROT_Q, ALWAYS},
-    {"self_attn.q_proj.bias", "attn_q.bias", D_1, D_Q, OP_ROT_Q, IF_QKV_BIAS},
-    {"self_attn.k_proj.weight", "attn_k.weight", D_KV, D_EMBD, OP_ROT_KV, ALWAYS},
-    {"self_attn.k_proj.bias", "attn_k.bias", D_1, D_KV, OP_ROT_KV, IF_QKV_BIAS},
-    {"self_attn.v_proj.weight", "attn_v.weight", D_KV, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn.v_proj.bias", "attn_v.bias", D_1, D_KV, OP_PLAIN, IF_QKV_BIAS},
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", D_1, D_HEAD, OP_PLAIN, IF_QK_NORM},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", D_1, D_HEAD, OP_PLAIN, IF_QK_NORM},
-    {"self_attn.o_proj.weight", "attn_output.weight", D_EMBD, D_Q, OP_PLAIN, ALWAYS},
-    {"self_attn.o_proj.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, IF_O_BIAS},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", D_1, D_EMBD, OP_NORM, ALWAYS},
-    {"post_attention_layernorm.bias", "ffn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_LAYER_NORM},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", D_FF, D_EMBD, OP_PLAIN, IF_GATED},
-    {"mlp.gate_proj.bias", "ffn_gate.bias", D_1, D_FF, OP_PLAIN, IF_GATE_BIAS},
-    {"mlp.up_proj.weight", "ffn_up.weight", D_FF, D_EMBD, OP_PLAIN, ALWAYS},
-    {"mlp.up_proj.bias", "ffn_up.bias", D_1, D_FF, OP_PLAIN, IF_MLP_BIAS},
-    {"mlp.down_proj.weight", "ffn_down_t.weight", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS},
-    {"mlp.down_proj.bias", "ffn_down_t.bias", D_1, D_EMBD, OP_PLAIN, IF_MLP_BIAS},
-    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+    {"input_layernorm", "attn_norm", D_1, D_EMBD, OP_NORM, ALWAYS, IF_LAYER_NORM},
+    {"self_attn.q_proj", "attn_q", D_Q, D_EMBD, OP_ROT_Q, ALWAYS, IF_QKV_BIAS},
+    {"self_attn.k_proj", "attn_k", D_KV, D_EMBD, OP_ROT_KV, ALWAYS, IF_QKV_BIAS},
+    {"self_attn.v_proj", "attn_v", D_KV, D_EMBD, OP_PLAIN, ALWAYS, IF_QKV_BIAS},
+    {"self_attn.q_norm", "attn_q_norm", D_1, D_HEAD, OP_PLAIN, IF_QK_NORM, NEVER},
+    {"self_attn.k_norm", "attn_k_norm", D_1, D_HEAD, OP_PLAIN, IF_QK_NORM, NEVER},
+    {"self_attn.o_proj", "attn_output", D_EMBD, D_Q, OP_PLAIN, ALWAYS, IF_O_BIAS},
+    {"post_attention_layernorm", "ffn_norm", D_1, D_EMBD, OP_NORM, ALWAYS, IF_LAYER_NORM},
+    {"mlp.gate_proj", "ffn_gate", D_FF, D_EMBD, OP_PLAIN, IF_GATED, IF_MLP_BIAS},
+    {"mlp.up_proj", "ffn_up", D_FF, D_EMBD, OP_PLAIN, ALWAYS, IF_MLP_BIAS},
+    {"mlp.down_proj", "ffn_down_t", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS, IF_MLP_BIAS},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, NEVER, NEVER},
 };
 
 static const struct row opt_model[] = {
-    {"embed_tokens.weight", "token_embd.weight", D_VOCAB, D_TOK, OP_PLAIN, ALWAYS},
-    {"project_in.weight", "project_in.weight", D_EMBD, D_TOK, OP_PLAIN, IF_PROJECTED},
-    {"embed_positions.weight", "position_embd.weight", D_POS, D_EMBD, OP_PLAIN, ALWAYS},
-    {"final_layer_norm.weight", "output_norm.weight", D_1, D_EMBD, OP_PLAIN, IF_PRE_NORM},
-    {"final_layer_norm.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_PRE_NORM},
-    {"project_out.weight", "project_out.weight", D_TOK, D_EMBD, OP_PLAIN, IF_PROJECTED},
-    {"lm_head.weight", "output.weight", D_VOCAB, D_TOK, OP_PLAIN, IF_UNTIED},
-    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+    {"embed_tokens", "token_embd", D_VOCAB, D_TOK, OP_PLAIN, ALWAYS, NEVER},
+    {"project_in", "project_in", D_EMBD, D_TOK, OP_PLAIN, IF_PROJECTED, NEVER},
+    {"embed_positions", "position_embd", D_POS, D_EMBD, OP_PLAIN, ALWAYS, NEVER},
+    {"final_layer_norm", "output_norm", D_1, D_EMBD, OP_PLAIN, IF_PRE_NORM, ALWAYS},
+    {"project_out", "project_out", D_TOK, D_EMBD, OP_PLAIN, IF_PROJECTED, NEVER},
+    {"lm_head", "output", D_VOCAB, D_TOK, OP_PLAIN, IF_UNTIED, NEVER},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, NEVER, NEVER},
 };
 
 static const struct row opt_layer[] = {
-    {"self_attn_layer_norm.weight", "attn_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn_layer_norm.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn.q_proj.weight", "attn_q.weight", D_Q, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn.q_proj.bias", "attn_q.bias", D_1, D_Q, OP_PLAIN, ALWAYS},
-    {"self_attn.k_proj.weight", "attn_k.weight", D_KV, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn.k_proj.bias", "attn_k.bias", D_1, D_KV, OP_PLAIN, ALWAYS},
-    {"self_attn.v_proj.weight", "attn_v.weight", D_KV, D_EMBD, OP_PLAIN, ALWAYS},
-    {"self_attn.v_proj.bias", "attn_v.bias", D_1, D_KV, OP_PLAIN, ALWAYS},
-    {"self_attn.out_proj.weight", "attn_output.weight", D_EMBD, D_Q, OP_PLAIN, ALWAYS},
-    {"self_attn.out_proj.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"final_layer_norm.weight", "ffn_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"final_layer_norm.bias", "ffn_norm.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"fc1.weight", "ffn_up.weight", D_FF, D_EMBD, OP_PLAIN, ALWAYS},
-    {"fc1.bias", "ffn_up.bias", D_1, D_FF, OP_PLAIN, ALWAYS},
-    {"fc2.weight", "ffn_down_t.weight", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS},
-    {"fc2.bias", "ffn_down_t.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+    {"self_attn_layer_norm", "attn_norm", D_1, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"self_attn.q_proj", "attn_q", D_Q, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"self_attn.k_proj", "attn_k", D_KV, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"self_attn.v_proj", "attn_v", D_KV, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"self_attn.out_proj", "attn_output", D_EMBD, D_Q, OP_PLAIN, ALWAYS, ALWAYS},
+    {"final_layer_norm", "ffn_norm", D_1, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"fc1", "ffn_up", D_FF, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"fc2", "ffn_down_t", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS, ALWAYS},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, NEVER, NEVER},
 };
 
 static const struct row falcon_model[] = {
-    {"word_embeddings.weight", "token_embd.weight", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS},
-    {"ln_f.weight", "output_norm.weight", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"ln_f.bias", "output_norm.bias", D_1, D_EMBD, OP_PLAIN, ALWAYS},
-    {"lm_head.weight", "output.weight", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED},
-    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+    {"word_embeddings", "token_embd", D_VOCAB, D_EMBD, OP_PLAIN, ALWAYS, NEVER},
+    {"ln_f", "output_norm", D_1, D_EMBD, OP_PLAIN, ALWAYS, ALWAYS},
+    {"lm_head", "output", D_VOCAB, D_EMBD, OP_PLAIN, IF_UNTIED, NEVER},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, NEVER, NEVER},
 };
 
 static const struct row falcon_layer[] = {
-    {"input_layernorm.weight", "attn_norm.weight", D_1, D_EMBD, OP_PLAIN, IF_ONE_NORM},
-    {"input_layernorm.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_ONE_NORM},
-    {"ln_mlp.weight", "attn_norm.weight", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
-    {"ln_mlp.bias", "attn_norm.bias", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
-    {"ln_attn.weight", "attn_norm_2.weight", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
-    {"ln_attn.bias", "attn_norm_2.bias", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS},
-    {"self_attention.query_key_value.weight", "attn_qkv.weight", D_QKV, D_EMBD, OP_QKV, ALWAYS},
-    {"self_attention.query_key_value.bias", "attn_qkv.bias", D_1, D_QKV, OP_QKV, IF_QKV_BIAS},
-    {"self_attention.dense.weight", "attn_output.weight", D_EMBD, D_Q, OP_PLAIN, ALWAYS},
-    {"self_attention.dense.bias", "attn_output.bias", D_1, D_EMBD, OP_PLAIN, IF_O_BIAS},
-    {"mlp.dense_h_to_4h.weight", "ffn_up.weight", D_FF, D_EMBD, OP_PLAIN, ALWAYS},
-    {"mlp.dense_h_to_4h.bias", "ffn_up.bias", D_1, D_FF, OP_PLAIN, IF_MLP_BIAS},
-    {"mlp.dense_4h_to_h.weight", "ffn_down_t.weight", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS},
-    {"mlp.dense_4h_to_h.bias", "ffn_down_t.bias", D_1, D_EMBD, OP_PLAIN, IF_MLP_BIAS},
-    {NULL, NULL, D_1, D_1, OP_PLAIN, ALWAYS},
+    {"input_layernorm", "attn_norm", D_1, D_EMBD, OP_PLAIN, IF_ONE_NORM, ALWAYS},
+    {"ln_mlp", "attn_norm", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS, ALWAYS},
+    {"ln_attn", "attn_norm_2", D_1, D_EMBD, OP_PLAIN, IF_TWO_NORMS, ALWAYS},
+    {"self_attention.query_key_value", "attn_qkv", D_QKV, D_EMBD, OP_QKV, ALWAYS, IF_QKV_BIAS},
+    {"self_attention.dense", "attn_output", D_EMBD, D_Q, OP_PLAIN, ALWAYS, IF_O_BIAS},
+    {"mlp.dense_h_to_4h", "ffn_up", D_FF, D_EMBD, OP_PLAIN, ALWAYS, IF_MLP_BIAS},
+    {"mlp.dense_4h_to_h", "ffn_down_t", D_EMBD, D_FF, OP_TRANSPOSE, ALWAYS, IF_MLP_BIAS},
+    {NULL, NULL, D_1, D_1, OP_PLAIN, NEVER, NEVER},
 };
 
 /* Names that checkpoints carry and that hold nothing to keep. */
@@ -255,6 +229,8 @@ static bool is_there(const struct mapper *m, enum when when)
     const struct pi_hf_config *c = m->c;
 
     switch (when) {
+    case NEVER:
+        return false;
     case ALWAYS:
         break;
     case IF_QKV_BIAS:
@@ -265,8 +241,6 @@ static bool is_there(const struct mapper *m, enum when when)
         return c->mlp_bias;
     case IF_GATED:
         return c->shape.gated;
-    case IF_GATE_BIAS:
-        return c->shape.gated && c->mlp_bias;
     case IF_LAYER_NORM:
         return c->shape.layer_norm;
     case IF_PRE_NORM:
@@ -285,31 +259,52 @@ static bool is_there(const struct mapper *m, enum when when)
     return true;
 }
 
-/* layer < 0: the tensors outside of the blocks. */
+static struct row bias_of(const struct row *r)
+{
+    struct row b = *r;
+
+    b.rows = D_1;
+    b.cols = r->rows == D_1 ? r->cols : r->rows;
+    if (r->op == OP_TRANSPOSE || r->op == OP_NORM)
+        b.op = OP_PLAIN;
+    return b;
+}
+
+/* layer < 0: outside of the blocks. */
+static enum pi_code map_row(struct mapper *m, const struct row *r, const char *part, int64_t layer,
+                            struct pi_err *err)
+{
+    char hf[128], name[64];
+    const struct pi_src_tensor *t;
+
+    (void)snprintf(hf, sizeof(hf), "%s.%s", r->hf, part);
+    (void)snprintf(name, sizeof(name), "%s.%s", r->gguf, part);
+    if (layer >= 0) {
+        (void)snprintf(hf, sizeof(hf), "%s%lld.%s.%s", m->c->layers, (long long)layer, r->hf, part);
+        (void)snprintf(name, sizeof(name), "blk.%lld.%s.%s", (long long)layer, r->gguf, part);
+    }
+    t = pi_hf_find(m->src, hf);
+    if (t == NULL)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is missing", m->src->maps[0].path, hf);
+    return add_mapped(m, r, t, name, err);
+}
+
 static enum pi_code map_rows(struct mapper *m, const struct row *rows, int64_t layer,
                              struct pi_err *err)
 {
+    enum pi_code rc = PI_OK;
+
     for (const struct row *r = rows; r->hf != NULL; r++) {
-        char hf[128], name[64];
-        const struct pi_src_tensor *t;
+        const struct row bias = bias_of(r);
 
         if (!is_there(m, r->when))
             continue;
-        (void)snprintf(hf, sizeof(hf), "%s", r->hf);
-        (void)snprintf(name, sizeof(name), "%s", r->gguf);
-        if (layer >= 0) {
-            (void)snprintf(hf, sizeof(hf), "%s%lld.%s", m->c->layers, (long long)layer, r->hf);
-            (void)snprintf(name, sizeof(name), "blk.%lld.%s", (long long)layer, r->gguf);
-        }
-        t = pi_hf_find(m->src, hf);
-        if (t == NULL)
-            return pi_err_set(err, PI_E_CORRUPT, "%s: tensor %s is missing", m->src->maps[0].path,
-                              hf);
-        enum pi_code rc = add_mapped(m, r, t, name, err);
-        if (rc != PI_OK)
-            return rc;
+        PI_TRY(map_row(m, r, "weight", layer, err));
+        if (is_there(m, r->bias))
+            PI_TRY(map_row(m, &bias, "bias", layer, err));
     }
-    return PI_OK;
+out:
+    return rc;
 }
 
 static bool is_ignored(const struct mapper *m, const char *name)

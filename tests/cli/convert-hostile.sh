@@ -144,6 +144,36 @@ refused 7 'm-00002-of-65535.gguf' 'parts: 65535 of them, one there' "$tmp/p/m-00
 mv "$tmp/p/m-00001-of-65535.gguf" "$tmp/p/first.gguf"
 refused 4 'must be called' 'parts: under another name' "$tmp/p/first.gguf"
 
+# Directories: numbers of a configuration, names in an index.
+src=$ref/llama-relu
+fresh() {
+    rm -rf "$tmp/s"
+    cp -r "$src" "$tmp/s"
+    chmod -R u+w "$tmp/s"
+}
+for k in num_hidden_layers num_attention_heads num_key_value_heads hidden_size intermediate_size vocab_size max_position_embeddings; do
+    for v in 0 -1 4294967295 9223372036854775807 18446744073709551616 1e300 3.5 '"3"' true '[3]'; do
+        fresh
+        sed "s/\"$k\": *[^,}]*/\"$k\": $v/" "$src/config.json" >"$tmp/s/config.json"
+        refused 3 "$k|too big integer" "$k is $v" "$tmp/s"
+    done
+done
+index() { # STATUS PATTERN INDEX
+    fresh
+    mv "$tmp/s/model.safetensors" "$tmp/s/one.safetensors"
+    printf %s "$3" >"$tmp/s/model.safetensors.index.json"
+    refused "$1" "$2" "an index $3" "$tmp/s"
+}
+for f in ../../../etc/passwd /etc/passwd ../s/one.safetensors x/../one.safetensors ''; do index 3 'no name of a shard' "{\"weight_map\":{\"a\":\"$f\"}}"; done
+for map in 7 '{}' '[]' null; do index 3 'no "weight_map"' "{\"weight_map\":$map}"; done
+index 3 'no JSON object|not a JSON object' '[]'
+index 3 'has no shard' '{"weight_map":{"a":7}}'
+index 3 'index.json: ' '{"weight_map":{"a":"b\u0000c"}}'
+index 3 'header of' '{"weight_map":{"a":"model.safetensors.index.json"}}'
+index 3 'nope.weight is not in one.safetensors' '{"weight_map":{"nope.weight":"one.safetensors"}}'
+index 7 'shard is missing' '{"weight_map":{"a":"."}}'
+index 7 'two.safetensors: shard is missing' '{"weight_map":{"a":"two.safetensors"}}'
+
 # --keep.
 kept() { # STATUS PATTERN NAME OPTION...
     status=$1 pattern=$2 what=$3
