@@ -308,6 +308,17 @@ static void test_batches(const struct tiny *t, enum pi_mode mode)
     rig_close(&r);
 }
 
+/* So many neurons that their sums are made in chunks. */
+static void test_large_batches(void)
+{
+    struct tiny t = llama;
+
+    t.n_ff = 2301;
+    test_batches(&t, PI_MODE_DENSE);
+    test_batches(&t, PI_MODE_EXACT);
+    test_batches(&t, PI_MODE_PREDICTED);
+}
+
 int main(void)
 {
     test_by_hand();
@@ -329,6 +340,7 @@ int main(void)
     test_batches(&llama, PI_MODE_EXACT);
     test_batches(&opt, PI_MODE_DENSE);
     test_batches(&llama, PI_MODE_PREDICTED);
+    test_large_batches();
     test_truncate();
     return DONE();
 }
