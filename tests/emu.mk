@@ -51,7 +51,9 @@ EXTRA_DIST += $(PI_EMU_CPP) \
 	tests/emu_rig.h \
 	tests/t_emu.cu \
 	tests/t_emu_host.cu \
-	tests/cli/emu-orders.sh
+	tests/cli/emu_orders_lib.sh \
+	tests/cli/emu-orders.sh \
+	tests/cli/emu-orders-engine.sh
 
 CLEANFILES += tests/*.emu.o tests/emu/*.o runtime/*.emu.o runtime/cuda/*.emu.o
 
@@ -95,6 +97,7 @@ pi_unit_tests += tests/t_gpu_emu
 tests_t_gpu_emu_SOURCES = tests/t_gpu.c tests/tap.h
 tests_t_gpu_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 
+pi_long_tests += tests/cli/emu-orders-engine.sh
 pi_cli_tests += tests/cli/emu-orders.sh
 
 # pi-run on the emulated GPU, for the command-line tests.

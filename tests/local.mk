@@ -1,5 +1,5 @@
 # Unit tests (TAP programs), CLI tests (shell scripts that print TAP), fuzz targets.
-EXTRA_DIST += $(pi_cli_tests) tests/env.sh.in tests/gpu_check.sh tests/lsan.supp
+EXTRA_DIST += $(pi_cli_tests) $(pi_long_tests) tests/env.sh.in tests/gpu_check.sh tests/lsan.supp
 TEST_EXTENSIONS = .sh
 pi_tap = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 LOG_DRIVER    = $(pi_tap)
@@ -10,6 +10,8 @@ AM_TESTS_ENVIRONMENT = . ./tests/env.sh;
 
 pi_unit_tests =
 pi_cli_tests  =
+# Scripts that come first, so that all cores end together.
+pi_long_tests =
 
 # One line per test program: name, sources, libraries. Keep them in the order of the folders.
 pi_unit_tests += tests/t_err
@@ -44,4 +46,4 @@ include $(srcdir)/tests/dev.mk
 include $(srcdir)/tests/gpu_prompt.mk
 
 check_PROGRAMS += $(pi_unit_tests)
-TESTS += $(pi_unit_tests) $(pi_cli_tests)
+TESTS += $(pi_long_tests) $(pi_unit_tests) $(pi_cli_tests)

@@ -9,4 +9,4 @@ tests_t_train_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
 tests_t_train_gpu_SOURCES = tests/t_train_gpu.c tests/train_rig.h tests/tap.h
 tests_t_train_gpu_LDADD   = libpi_profiler.a $(PI_RUNTIME_LIBS)
 
-pi_cli_tests += tests/cli/profile.sh
+pi_long_tests += tests/cli/profile.sh

@@ -114,6 +114,9 @@ static void test_limits(void)
     pi_pool_destroy(NULL);
     OK(pi_pool_usable_cores() >= 1);
     OK(pi_pool_usable_cores() <= pi_cores_logical());
+    (void)setenv("PI_TEST_CORES", "1", 1);
+    EQ(pi_pool_usable_cores(), 1);
+    (void)unsetenv("PI_TEST_CORES");
     for (int n = 1; n < 5; n++) {
         char text[16];
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # pi-run on an emulated GPU: which device runs, what fits there, what is refused and with which advice, what happens when the device fails.
 . "$abs_top_srcdir/tests/cli/run_lib.sh"
+PI_TEST_CORES=2 # one of them the driver's
 . "$abs_top_srcdir/bench/json.sh"
 run=$abs_top_builddir/tests/emu/pi-run-emu
 unset PI_EMU_DEVICES PI_EMU_MEMORY PI_EMU_FAIL PI_EMU_FAULT PI_EMU_STOP PI_EMU_STRICT

@@ -1,6 +1,7 @@
 #!/bin/sh
 # pi-run: what generation prints, and that it is always the same.
 . "$abs_top_srcdir/tests/cli/run_lib.sh"
+unset PI_TEST_CORES # as many threads as there are cores, but where it says -t
 model llama-relu
 m=$tmp/llama-relu.gguf
 once='Once upon a time, there was a small house at the edge of the wood.'
