@@ -4,7 +4,7 @@
 PI_TEST_CORES=2 # one of them the driver's
 . "$abs_top_srcdir/bench/json.sh"
 run=$abs_top_builddir/tests/emu/pi-run-emu
-unset PI_EMU_DEVICES PI_EMU_MEMORY PI_EMU_FAIL PI_EMU_FAULT PI_EMU_STOP PI_EMU_STRICT
+unset PI_EMU_DEVICES PI_EMU_MEMORY PI_EMU_FAIL PI_EMU_FAULT PI_EMU_STOP PI_EMU_HALT PI_EMU_STRICT
 PI_EMU_CONTEXT=128M PI_EMU_LEAKS=1
 export PI_EMU_CONTEXT PI_EMU_LEAKS
 model llama-relu
@@ -165,4 +165,5 @@ for at in 1 $((lo / 2)) $((lo - 20)) $((lo - 1)); do
     broken "a fault of kernel $at" PI_EMU_FAULT=$at
 done
 broken 'a kernel of the last steps that never ends' PI_EMU_STOP=$((lo - 4))
+broken 'a copy of the load that never ends' PI_EMU_HALT=3 # takes half a minute
 echo "1..$n"
