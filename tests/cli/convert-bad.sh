@@ -13,8 +13,7 @@ fresh() {
 }
 
 bad() { # STATUS PATTERN NAME [SOURCE]
-    fails "$1" "$2" "$3" timeout -s KILL 60 pi-convert -q "${4-$tmp/s}" -o "$out"
-    check "$([ -z "$(ls -A "$tmp/out.d")" ]; echo $?)" "$3: nothing left"
+    refused "$1" "$2" "$3" "${4-$tmp/s}"
     fresh
 }
 
@@ -151,4 +150,17 @@ before=$(date +%s)
 refused 3 'is missing' 'a hundred thousand tensors' "$tmp/s"
 check "$([ $(($(date +%s) - before)) -le 20 ]; echo $?)" 'and that takes seconds'
 tensors 3 'tensor name of 1000000 bytes' 'a name of a megabyte' "{\"$(head -c 1000000 /dev/zero | tr '\0' a)\":{\"dtype\":\"F32\",\"shape\":[32],\"data_offsets\":[0,128]}}"
+
+# Checkpoints of PyTorch: the form that is a pickle alone, a cut archive, none.
+torch() { # STATUS PATTERN NAME, file in $tmp/bytes
+    rm "$tmp/s/model.safetensors"
+    cp "$tmp/bytes" "$tmp/s/pytorch_model.bin"
+    bad "$1" "pytorch_model.bin: $2" "$3"
+}
+printf '\200\002\212\012l\374\234F\371 j\250P\031.\200\002' >"$tmp/bytes"; torch 4 '.*form before 1.6' 'a checkpoint before 1.6'
+{ printf 'PK\003\004'; head -c 60 /dev/zero; } >"$tmp/bytes"; torch 3 '.*directory is missing' 'the front of an archive'
+{ printf 'PK\005\006'; head -c 18 /dev/zero; } >"$tmp/bytes"; torch '[34]' '' 'an archive of nothing'
+printf 'cposix\nsystem\n(S"touch %s"\ntR.' "$tmp/touched" >"$tmp/bytes"; torch '[34]' '' 'a pickle that wants something done'
+check "$([ ! -e "$tmp/touched" ]; echo $?)" 'nothing was done'
+: >"$tmp/bytes"; torch '[34]' '' 'an empty checkpoint'
 echo "1..$n"
