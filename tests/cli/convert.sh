@@ -224,7 +224,7 @@ done
 PI_TEST_NO_TMPFILE=1 PI_CPU=scalar pi-convert -q "$tmp/w.gguf" -o "$tmp/out.d/m.gguf" --type q5_k 2>/dev/null &
 job=$!
 while [ -d /proc/$job ] && [ "$(entries "$tmp/out.d")" = 1 ]; do :; done
-pi-convert -q "$src" -o "$tmp/out.d/m.gguf" && [ "$(entries "$tmp/out.d")" = 2 ] && kill -STOP $job
+kill -STOP $job && pi-convert -q "$src" -o "$tmp/out.d/m.gguf" && [ "$(entries "$tmp/out.d")" = 2 ]
 check $? 'another conversion leaves the unfinished file of one at work alone'
 kill -KILL $job
 wait $job
