@@ -37,12 +37,17 @@ static enum pi_code run_model(const struct pi_run_options *o, const struct pi_ru
     const double began = pi_now();
     struct pi_loaded l = {0};
     struct pi_prompt p = {0};
+    struct pi_run_options fewer = *o;
 
     PI_TRY(check_outputs(o, err));
     if (prompted)
         PI_TRY(pi_prompt_read(o, &p, err));
     pi_interrupt_install();
     PI_TRY(pi_load_model(o, log, &l, err));
+    if (o->serve && !o->parallel_given && l.has_place && l.place.n_seq < o->n_parallel) {
+        fewer.n_parallel = l.place.n_seq; /* nobody asked for more than was placed */
+        o = &fewer;
+    }
     if (o->bench)
         PI_TRY(pi_bench_check(o, &l, err));
     if (prompted) {

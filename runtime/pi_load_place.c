@@ -54,7 +54,7 @@ static enum pi_code check_placement(const struct pi_run_options *o, const struct
             err, PI_E_MISMATCH,
             "-c %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s -c %u (or use --device cpu)",
             (unsigned)o->n_ctx, (unsigned)p->n_ctx, o->model, made, (unsigned)o->n_ctx);
-    if (o->n_parallel > p->n_seq)
+    if (o->parallel_given && o->n_parallel > p->n_seq)
         return pi_err_set(
             err, PI_E_MISMATCH,
             "--parallel %u is more than the %u the placement was made for; run: pi-place %s --vram-budget %s --parallel %u (or use --device cpu)",

@@ -334,7 +334,7 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .max = 4096,
          .given = &o->parallel_given,
          .help =
-             "with --bench and --serve: sequences that are decoded together; default 1,\nand 4 of a server"},
+             "with --bench and --serve: sequences that are decoded together; default 1;\nof a server 4, or what the placement was made for"},
         {.name = "hardware",
          .kind = PI_OPT_STRING,
          .dest = &o->hardware,

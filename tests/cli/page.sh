@@ -7,7 +7,7 @@ m=$tmp/m.gguf
 works 'a model' pi-convert "$ref/llama-relu" -o "$m" --type f32 -q --no-self-check
 works 'a placement' make_artifact placement "$m" "$tmp/m.placement.gguf" 0.5@16000
 
-units='--device cpu+cpu --parallel 1'
+units='--device cpu+cpu' # and one sequence: the placement is made for one
 
 start $units
 call GET / ''
