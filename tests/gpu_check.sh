@@ -3,13 +3,14 @@
 #
 # RUN       how a test is started: "tests/" of a build tree (the default), or "some-wrapper " that takes a name
 # PROGRAMS  the same of pi-run and pi-place: default "./"
-# TESTS, SANITIZE_TESTS   other tests than the usual ones; TESTS=none: none. LIMIT: seconds that each may take (default 240)
+# TESTS, SANITIZE_TESTS   other tests than the usual ones; TESTS=none: none. LIMIT: seconds that each may take (default 240). PROMPT: tokens (default 512)
 # With --sanitize tests run again under compute-sanitizer (memcheck, racecheck). With --product what only whole programs show is checked with a model that has profile and
 # predictor beside it, half of its bytes in VRAM: runs one beside the other, the share of PCIe of a prompt, --budgets, the counters of GET /status.
 set -u
 run=${RUN-tests/}
 programs=${PROGRAMS-./}
 limit=${LIMIT:-240}
+prompt=${PROMPT:-512}
 export PI_REQUIRE_GPU=1
 fails=0
 sanitize=
@@ -51,7 +52,8 @@ check()
     else
         printf '%-28s FAIL\n' "$2"
         fails=$((fails + 1))
-        cat "$work"/*.err 2>/dev/null | head -n 5
+        last=$(ls -t "$work"/*.err | head -n 1)
+        tail -n 5 "$last"
     fi
 }
 
@@ -73,7 +75,7 @@ number()
 # Runs beside each other say what a run alone says: their context is the placement's.
 beside()
 {
-    ask="-m $model --placement $work/p.gguf -p Once -n 64 -s 7 --temp 0.8 --ignore-eos -t 4 --verbose"
+    ask="-m $model --placement $work/p.gguf -p Once -n 32 -s 7 --temp 0.8 --ignore-eos -t 4 --verbose"
     # shellcheck disable=SC2086
     pi pi-run $ask >"$work/alone" 2>"$work/alone.err"
     check $? 'a run alone'
@@ -129,12 +131,12 @@ product()
     context=$(sed -n 's/.*context_bytes: *\([0-9.e+]*\).*/\1/p' "$work/hw.yaml" | awk '{ printf "%.0f", $1 }')
     bytes=$(wc -c <"$model")
     half=$(((context + bytes / 2) / 1048576))
-    pi pi-place "$model" --vram-budget "${half}M" --hardware "$work/hw.yaml" -c 640 -o "$work/p.gguf" -q 2>"$work/place.err"
+    pi pi-place "$model" --vram-budget "${half}M" --hardware "$work/hw.yaml" -c $((prompt + 64)) -o "$work/p.gguf" -q 2>"$work/place.err"
     check $? "a placement for ${half}M"
     beside
-    pi pi-run -m "$model" --placement "$work/p.gguf" --bench --bench-prompt 512 --bench-tokens 16 --hardware "$work/hw.yaml" --json -q \
+    pi pi-run -m "$model" --placement "$work/p.gguf" --bench --bench-prompt "$prompt" --bench-tokens 16 --hardware "$work/hw.yaml" --json -q \
         >"$work/bench" 2>"$work/bench.err"
-    check $? 'a prompt of 512 tokens'
+    check $? "a prompt of $prompt tokens"
     share=$(number pcie_share "$work/bench")
     echo "prompt $(number prompt_tokens_per_second "$work/bench") tokens/s, streamed at ${share:-nothing} of PCIe, copies alone $(number copy_share "$work/bench")"
     [ -n "$share" ]
