@@ -47,7 +47,7 @@ const char *const pi_html_style[] = {
     ".verdict .call{font-size:1.35rem;font-weight:650;line-height:1.3;margin:0 0 .6rem;max-width:none}\n"
     ".verdict .call span{color:var(--c)}\n"
     ".verdict p{max-width:62rem}\n"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(10rem,1fr));gap:.7rem;"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.7rem;"
     "list-style:none;margin:0 0 .5rem;padding:0}\n"
     ".tiles li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem .8rem;max-width:24rem}\n"
     ".tiles b{display:block;font-size:1.45rem;line-height:1.25;font-variant-numeric:tabular-nums}\n"

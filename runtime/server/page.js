@@ -300,8 +300,8 @@ function showFacts(s) {
 // Tokens a second while steps were computed, between two answers; idle time does not count.
 function showSpeed(now, before) {
   const tokens = now.decode.tokens - before.decode.tokens;
-  const seconds = now.uptime_seconds - before.uptime_seconds;
-  el("speed").textContent = tokens > 0 ? (tokens / seconds).toFixed(1) + " tokens/s" : "idle";
+  const seconds = now.decode.seconds - before.decode.seconds;
+  el("speed").textContent = tokens > 0 && seconds > 0 ? (tokens / seconds).toFixed(1) + " tokens/s" : "idle";
 }
 
 const noteSplit = "A bar is the layer's active neurons, against the layer with most. Density is their share of the layer.";
