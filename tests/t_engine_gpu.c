@@ -177,7 +177,8 @@ static void test_predicted(enum pi_predictor_input input, float threshold)
 static void test_mixed_modes(void)
 {
     struct pi_engine_options cpu = {F32KV, .mode = PI_MODE_PREDICTED, .two_units = true},
-                             gpu = {F32KV, .mode = PI_MODE_PREDICTED, .on_gpu = true};
+                             gpu = {F32KV, .mode = PI_MODE_PREDICTED, .on_gpu = true,
+                                    .gpu_handover = PI_HANDOVER_SPIN};
     const struct split half = {1, 1, 1, 41, 41};
     struct rig r;
 
