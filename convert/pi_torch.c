@@ -83,8 +83,6 @@ static enum pi_code find_pickle(struct pi_pickle *vm)
 {
     static const char pkl[] = "data.pkl", order[] = "byteorder";
     const struct pi_zip_entry *found = NULL, *e;
-    char name[512];
-    int n;
 
     for (size_t i = 0; i < vm->zip->n; i++) {
         e = &vm->zip->e[i];
@@ -110,8 +108,7 @@ static enum pi_code find_pickle(struct pi_pickle *vm)
     vm->end = found->data + found->bytes;
     vm->root = found->name;
     vm->n_root = found->n_name - strlen(pkl);
-    n = snprintf(name, sizeof(name), "%.*s%s", (int)vm->n_root, vm->root, order);
-    e = n > 0 && (size_t)n < sizeof(name) ? pi_zip_find(vm->zip, name, (size_t)n) : NULL;
+    e = pi_zip_find(vm->zip, vm->root, vm->n_root, "", order, strlen(order));
     if (e != NULL && (e->bytes != 6 || memcmp(e->data, "little", 6) != 0))
         return pi_err_set(vm->err, PI_E_UNSUPPORTED, "%s: written on a big-endian machine",
                           vm->path);
@@ -135,7 +132,9 @@ static enum pi_code add_sums(const struct pi_pickle *vm, struct pi_source *src)
         s = &src->sums[src->n_sums++];
         *s = (struct pi_src_sum){
             .data = e->data, .bytes = e->bytes, .crc = e->crc, .path = vm->path};
-        (void)snprintf(s->name, sizeof(s->name), "%.*s", (int)(e->n_name - skip), e->name + skip);
+        if (e->n_name > skip)
+            (void)snprintf(s->name, sizeof(s->name), "%.*s", (int)(e->n_name - skip),
+                           e->name + skip);
     }
 out:
     return rc;

@@ -7,7 +7,7 @@
 #include "convert/pi_source.h"
 
 struct pi_zip_entry {
-    const char *name; /* in the file, not terminated */
+    const char *name; /* in the file, not terminated; no zero byte in it */
     size_t n_name;
     const uint8_t *data;
     uint64_t bytes;
@@ -24,8 +24,10 @@ struct pi_zip {
  * split), PI_E_NOMEM. *out must be zeroed. */
 enum pi_code pi_zip_open(const uint8_t *data, size_t size, const char *path, struct pi_zip *out,
                          struct pi_err *err) PI_MUST_CHECK;
-/* NULL: no such entry. */
-const struct pi_zip_entry *pi_zip_find(const struct pi_zip *z, const char *name, size_t n);
+/* The entry called root, folder and name in a row, of which root and name are counted, whatever bytes they hold. NULL: no such entry, or a name of more than
+ * 512 bytes. */
+const struct pi_zip_entry *pi_zip_find(const struct pi_zip *z, const char *root, size_t n_root,
+                                       const char *folder, const char *name, size_t n);
 void pi_zip_close(struct pi_zip *z); /* accepts a zeroed one */
 
 enum pi_pickle_kind {

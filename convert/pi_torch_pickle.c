@@ -8,7 +8,6 @@
 #include "common/pi_size.h"
 #include "convert/pi_torch_int.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,8 +145,6 @@ static enum pi_code load_storage(struct pi_pickle *vm)
     const struct pi_pickle_value *item;
     const struct pi_zip_entry *e;
     uint64_t bytes = 0;
-    char name[512];
-    int n;
 
     PI_TRY(pop(vm, &id));
     item = id.kind == PI_PICKLE_TUPLE ? vm->arena.v + id.i : NULL;
@@ -156,9 +153,7 @@ static enum pi_code load_storage(struct pi_pickle *vm)
         item[2].kind != PI_PICKLE_STRING || item[4].kind != PI_PICKLE_INTEGER)
         PI_FAIL(vm->err, PI_E_CORRUPT, "%s: data.pkl: byte %llu: no reference to a storage",
                 vm->path, (unsigned long long)(vm->at - vm->begin));
-    n = snprintf(name, sizeof(name), "%.*sdata/%.*s", (int)vm->n_root, vm->root, (int)item[2].n,
-                 item[2].text);
-    e = n > 0 && (size_t)n < sizeof(name) ? pi_zip_find(vm->zip, name, (size_t)n) : NULL;
+    e = pi_zip_find(vm->zip, vm->root, vm->n_root, "data/", item[2].text, item[2].n);
     if (e == NULL)
         PI_FAIL(vm->err, PI_E_CORRUPT, "%s: storage %.*s is not in the file", vm->path,
                 (int)item[2].n, item[2].text);

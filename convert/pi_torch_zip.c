@@ -123,6 +123,9 @@ static enum pi_code read_entry(const struct reader *r, uint64_t *at, uint64_t en
     *at += ENTRY_BYTES + n_name + n_extra + number(p + 32, 2);
     out->name = (const char *)p + ENTRY_BYTES;
     out->n_name = n_name;
+    if (memchr(out->name, '\0', n_name) != NULL)
+        return pi_err_set(r->err, PI_E_CORRUPT, "%s: entry %.*s: a name with a zero byte in it",
+                          r->path, (int)n_name, out->name);
     out->crc = (uint32_t)number(p + 16, 4);
     if ((number(p + 8, 2) & 1) != 0 || number(p + 10, 2) != 0)
         return pi_err_set(r->err, PI_E_UNSUPPORTED,
@@ -186,11 +189,20 @@ out:
     return rc;
 }
 
-const struct pi_zip_entry *pi_zip_find(const struct pi_zip *z, const char *name, size_t n)
+const struct pi_zip_entry *pi_zip_find(const struct pi_zip *z, const char *root, size_t n_root,
+                                       const char *folder, const char *name, size_t n)
 {
-    const struct pi_zip_entry key = {.name = name, .n_name = n};
+    const size_t n_folder = strlen(folder);
+    char whole[512];
+    const struct pi_zip_entry key = {.name = whole, .n_name = n_root + n_folder + n};
 
-    return z->n == 0 ? NULL : bsearch(&key, z->e, z->n, sizeof(*z->e), by_name);
+    if (z->n == 0 || n_root > sizeof(whole) || n_folder > sizeof(whole) - n_root ||
+        n > sizeof(whole) - n_root - n_folder)
+        return NULL;
+    memcpy(whole, root, n_root);
+    memcpy(whole + n_root, folder, n_folder);
+    memcpy(whole + n_root + n_folder, name, n);
+    return bsearch(&key, z->e, z->n, sizeof(*z->e), by_name);
 }
 
 void pi_zip_close(struct pi_zip *z)

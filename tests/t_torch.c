@@ -286,6 +286,29 @@ static void test_zip(void)
     refuse_bytes(PI_E_UNSUPPORTED, "without data.pkl");
 }
 
+/* Names are as long as they say, whatever bytes they hold: a zero byte in the folder's, then in the key of a storage. */
+static void test_names(void)
+{
+    static const char root[] = "a\0bbbbbbbbbbbbbbbbbbbbbbbb/data.pkl";
+    static const char key[] = "\x80\2}" PKL_STR("\1", "w")
+        PKL_TENSOR("(" PKL_STR("\7", "storage") "ctorch\nFloatStorage\n" PKL_STR("\2", "0\0")
+                       PKL_STR("\3", "cpu") "K\6tQ",
+                   "K\0", "K\2\x85", "K\1\x85") "s.";
+    const float f[6] = {0};
+
+    z = (struct zip_bytes){.n = 0};
+    zip_add_named(&z, root, sizeof(root) - 1, PKL_GOOD, sizeof(PKL_GOOD) - 1);
+    zip_add(&z, "adata/0", f, sizeof(f));
+    zip_end(&z);
+    refuse_bytes(PI_E_CORRUPT, "entry a: a name with a zero byte");
+    z = (struct zip_bytes){.n = 0};
+    zip_add(&z, "a/data.pkl", PKL_GOOD, sizeof(PKL_GOOD) - 1);
+    zip_add_named(&z, "a/data/0\0", 9, f, sizeof(f));
+    zip_end(&z);
+    refuse_bytes(PI_E_CORRUPT, "entry a/data/0: a name with a zero byte");
+    REFUSE(key, PI_E_CORRUPT, "storage 0 is not in the file");
+}
+
 /* The same bytes behind 64-bit fields: what torch.save() writes for large models. */
 static void test_zip64(void)
 {
@@ -356,6 +379,7 @@ int main(void)
     test_single();
     test_sums();
     test_zip();
+    test_names();
     test_zip64();
     test_directory();
     return DONE();

@@ -22,9 +22,10 @@ static inline void zip_number(uint8_t *at, uint64_t v, int bytes)
         at[i] = (uint8_t)(v >> (8 * i));
 }
 
-static inline void zip_add(struct zip_bytes *z, const char *name, const void *data, size_t n)
+static inline void zip_add_named(struct zip_bytes *z, const char *name, size_t n_name,
+                                 const void *data, size_t n)
 {
-    const size_t n_name = strlen(name), at = z->n;
+    const size_t at = z->n;
     uint8_t *local = z->p + z->n, *entry = z->dir + z->n_dir;
 
     if (z->n + 30 + n_name + n > sizeof(z->p) || z->n_dir + 46 + n_name > sizeof(z->dir))
@@ -45,6 +46,11 @@ static inline void zip_add(struct zip_bytes *z, const char *name, const void *da
     memcpy(entry + 46, name, n_name);
     z->n_dir += 46 + n_name;
     z->n_entries++;
+}
+
+static inline void zip_add(struct zip_bytes *z, const char *name, const void *data, size_t n)
+{
+    zip_add_named(z, name, strlen(name), data, n);
 }
 
 /* The directory and its end; nothing may be added behind it. */
