@@ -115,18 +115,21 @@ static enum pi_code find_pickle(struct pi_pickle *vm)
     return PI_OK;
 }
 
-/* The storages' sums, for pi_source_check(). */
+/* The storages' sums, for pi_source_check(): one of an entry, however often the pickle loads it. */
 static enum pi_code add_sums(const struct pi_pickle *vm, struct pi_source *src)
 {
     enum pi_code rc = PI_OK;
+    bool *added = NULL; /* (zip entries) */
 
+    PI_ALLOC(added, vm->zip->n, vm->err);
     for (size_t i = 0; vm->zip->summed && i < vm->n_storages; i++) {
         const struct pi_zip_entry *e = vm->storages[i].entry;
         const size_t skip = vm->n_root + strlen("data/");
         struct pi_src_sum *s;
 
-        if (src->n_sums > 0 && src->sums[src->n_sums - 1].data == e->data)
+        if (added[e - vm->zip->e])
             continue; /* a storage of several tensors */
+        added[e - vm->zip->e] = true;
         PI_TRY(pi_grow_array(&src->sums, &src->cap_sums, src->n_sums + 1, sizeof(*src->sums),
                              vm->err));
         s = &src->sums[src->n_sums++];
@@ -137,6 +140,7 @@ static enum pi_code add_sums(const struct pi_pickle *vm, struct pi_source *src)
                            e->name + skip);
     }
 out:
+    free(added);
     return rc;
 }
 

@@ -10,7 +10,7 @@ struct pi_zip_entry {
     const char *name; /* in the file, not terminated; no zero byte in it */
     size_t n_name;
     const uint8_t *data;
-    uint64_t bytes;
+    uint64_t bytes, at; /* at: of its local header, in the file */
     uint32_t crc;
 };
 
@@ -20,7 +20,7 @@ struct pi_zip {
     bool summed; /* not all CRCs are 0, as where torch was told to store none */
 };
 
-/* The entries of a zip file, zip64 included, all stored; every range is checked against the file. PI_E_CORRUPT, PI_E_UNSUPPORTED (compressed, encrypted,
+/* The entries of a zip file, zip64 included, all stored; every range is checked against the file, and none overlap. PI_E_CORRUPT, PI_E_UNSUPPORTED (compressed, encrypted,
  * split), PI_E_NOMEM. *out must be zeroed. */
 enum pi_code pi_zip_open(const uint8_t *data, size_t size, const char *path, struct pi_zip *out,
                          struct pi_err *err) PI_MUST_CHECK;

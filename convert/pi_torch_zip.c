@@ -142,6 +142,7 @@ static enum pi_code read_entry(const struct reader *r, uint64_t *at, uint64_t en
         return pi_err_set(r->err, PI_E_CORRUPT,
                           "%s: entry %.*s: %llu bytes do not lie in the file's %zu", r->path,
                           (int)n_name, out->name, (unsigned long long)size, r->size);
+    out->at = offset;
     out->data = r->data + data;
     out->bytes = size;
     return PI_OK;
@@ -161,6 +162,32 @@ static int by_name(const void *pa, const void *pb)
     return compare(a->name, a->n_name, b->name, b->n_name);
 }
 
+static int by_place(const void *pa, const void *pb)
+{
+    const struct pi_zip_entry *a = pa, *b = pb;
+
+    return a->at != b->at ? (a->at > b->at) - (a->at < b->at) : by_name(a, b);
+}
+
+/* Of n entries, which are sorted, no two have the same name or, with their local headers, bytes in common: what is read of a file is then no more than the
+ * file has. */
+static enum pi_code sort_entries(const struct reader *r, struct pi_zip_entry *e, size_t n)
+{
+    if (n == 0)
+        return PI_OK;
+    qsort(e, n, sizeof(*e), by_place);
+    for (size_t i = 1; i < n; i++)
+        if (e[i - 1].data + e[i - 1].bytes > r->data + e[i].at)
+            return pi_err_set(r->err, PI_E_CORRUPT, "%s: entries %.*s and %.*s overlap", r->path,
+                              (int)e[i - 1].n_name, e[i - 1].name, (int)e[i].n_name, e[i].name);
+    qsort(e, n, sizeof(*e), by_name);
+    for (size_t i = 1; i < n; i++)
+        if (by_name(&e[i - 1], &e[i]) == 0)
+            return pi_err_set(r->err, PI_E_CORRUPT, "%s: two entries are called %.*s", r->path,
+                              (int)e[i].n_name, e[i].name);
+    return PI_OK;
+}
+
 enum pi_code pi_zip_open(const uint8_t *data, size_t size, const char *path, struct pi_zip *out,
                          struct pi_err *err)
 {
@@ -176,12 +203,7 @@ enum pi_code pi_zip_open(const uint8_t *data, size_t size, const char *path, str
         PI_TRY(read_entry(&r, &at, end, &z.e[z.n]));
         z.summed = z.summed || z.e[z.n].crc != 0;
     }
-    if (n > 0)
-        qsort(z.e, z.n, sizeof(*z.e), by_name);
-    for (size_t i = 1; i < z.n; i++)
-        if (by_name(&z.e[i - 1], &z.e[i]) == 0)
-            PI_FAIL(err, PI_E_CORRUPT, "%s: two entries are called %.*s", path, (int)z.e[i].n_name,
-                    z.e[i].name);
+    PI_TRY(sort_entries(&r, z.e, z.n));
     *out = z;
     z = (struct pi_zip){0};
 out:

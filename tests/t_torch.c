@@ -286,6 +286,63 @@ static void test_zip(void)
     refuse_bytes(PI_E_UNSUPPORTED, "without data.pkl");
 }
 
+/* As many sums as storages, however often those are loaded. */
+static void test_loads(void)
+{
+    static const char key[] = "\x80\2}" PKL_STR("\1", "l") "](";
+    static const char loads[] = PKL_STORE_F32 PKL_STORE_BF16;
+    static const char end[] =
+        "es" PKL_STR("\1", "w") PKL_TENSOR(PKL_STORE_F32, "K\0", "K\2K\3\x86", "K\3K\1\x86") "s.";
+    uint8_t pickle[32768];
+    size_t n = 0;
+    struct pi_source src = {0};
+    struct pi_err e = {0};
+
+    pkl_put(pickle, &n, key, sizeof(key) - 1);
+    for (int i = 0; i < 100; i++)
+        pkl_put(pickle, &n, loads, sizeof(loads) - 1);
+    pkl_put(pickle, &n, end, sizeof(end) - 1);
+    torch_file(&z, pickle, n);
+    PASSES(pi_torch_parse(z.p, z.n, "m.bin", &src, &e), e);
+    OK(src.n == 1);
+    EQ(src.n_sums, 2);
+    PASSES(pi_source_check(&src, z.p, z.n, NULL, &e), e);
+    pi_source_close(&src);
+}
+
+/* The entry at byte skip of the directory has its local header at place at. */
+static void refuse_overlap(size_t skip, uint64_t at, const char *text)
+{
+    uint8_t *entry = z.p + z.n - 22 - z.n_dir + skip + 42;
+    uint64_t old = 0;
+
+    for (int i = 4; i-- > 0;)
+        old = old << 8 | entry[i];
+    zip_number(entry, at, 4);
+    refuse_bytes(PI_E_CORRUPT, text);
+    zip_number(entry, old, 4);
+}
+
+/* Entries that share bytes: one place under two names, and one whose local header lies in another's data. */
+static void test_overlap(void)
+{
+    static const char local[30] = "PK\3\4";
+    const size_t first = 46 + strlen("a/data.pkl"), next = 46 + strlen("a/data/0");
+    const float f[6] = {0};
+    size_t inner;
+
+    z = (struct zip_bytes){.n = 0};
+    zip_add(&z, "a/data.pkl", PKL_GOOD, sizeof(PKL_GOOD) - 1);
+    zip_add(&z, "a/data/0", local, sizeof(local));
+    inner = z.n - sizeof(local);
+    zip_add(&z, "a/data/1", f, sizeof(f));
+    zip_end(&z);
+    refuse_bytes(PI_E_CORRUPT, "storage 0 has 30 bytes");
+    refuse_overlap(first + next, inner - 38, "entries a/data/0 and a/data/1 overlap");
+    refuse_overlap(first + next, inner, "entries a/data/0 and a/data/1 overlap");
+    refuse_overlap(first, 0, "entries a/data.pkl and a/data/0 overlap");
+}
+
 /* Names are as long as they say, whatever bytes they hold: a zero byte in the folder's, then in the key of a storage. */
 static void test_names(void)
 {
@@ -379,6 +436,8 @@ int main(void)
     test_single();
     test_sums();
     test_zip();
+    test_loads();
+    test_overlap();
     test_names();
     test_zip64();
     test_directory();
