@@ -195,6 +195,7 @@ out:
     free(vm.arena.v);
     free(vm.memo.v);
     free(vm.entries);
+    free(vm.n_in_dict);
     free(vm.tensors);
     free(vm.storages);
     pi_zip_close(&zip);

@@ -95,7 +95,8 @@ struct pi_pickle {
     const char *root; /* what names begin with: "archive" */
     size_t n_root;
     struct pi_pickle_values stack, arena, memo;
-    uint64_t n_dicts;
+    uint32_t *n_in_dict; /* (n_dicts): entries */
+    size_t n_dicts, cap_dicts;
     struct pi_pickle_entry *entries;
     size_t n_entries, cap_entries;
     struct pi_torch_tensor *tensors;

@@ -170,12 +170,6 @@ out:
     return rc;
 }
 
-/* The newest entries are looked at alone: those of an argument were just made. */
-static bool has_entries(const struct pi_pickle *vm, uint64_t dict)
-{
-    return vm->n_entries > 0 && vm->entries[vm->n_entries - 1].dict == dict;
-}
-
 /* (storage, offset, shape, strides, requires_grad, hooks, metadata) */
 static enum pi_code rebuild_tensor(struct pi_pickle *vm, const struct pi_pickle_value *arg,
                                    uint32_t n)
@@ -190,7 +184,9 @@ static enum pi_code rebuild_tensor(struct pi_pickle *vm, const struct pi_pickle_
         arg[2].kind != PI_PICKLE_TUPLE || arg[3].kind != PI_PICKLE_TUPLE || arg[2].n != arg[3].n)
         return corrupt(vm, "a tensor is made of something else than a storage, its offset, shape "
                            "and strides");
-    if (n > 6 && arg[6].kind == PI_PICKLE_DICT && has_entries(vm, arg[6].i))
+    if (n > 6 && arg[6].kind != PI_PICKLE_DICT && arg[6].kind != PI_PICKLE_OPAQUE)
+        return corrupt(vm, "a tensor's metadata that is no dictionary");
+    if (n > 6 && arg[6].kind == PI_PICKLE_DICT && vm->n_in_dict[arg[6].i] > 0)
         return pi_err_set(
             vm->err, PI_E_UNSUPPORTED,
             "%s: data.pkl: byte %llu: a conjugated or negated view of a tensor: save a "
@@ -235,6 +231,12 @@ out:
 
 static enum pi_code new_dict(struct pi_pickle *vm)
 {
+    enum pi_code rc = pi_grow_array(&vm->n_in_dict, &vm->cap_dicts, vm->n_dicts + 1,
+                                    sizeof(*vm->n_in_dict), vm->err);
+
+    if (rc != PI_OK)
+        return rc;
+    vm->n_in_dict[vm->n_dicts] = 0;
     return push(vm, (struct pi_pickle_value){.kind = PI_PICKLE_DICT, .i = vm->n_dicts++});
 }
 
@@ -301,6 +303,7 @@ static enum pi_code set_items(struct pi_pickle *vm, size_t first, bool mark)
         for (size_t i = first; i < vm->stack.n; i += 2)
             vm->entries[vm->n_entries++] = (struct pi_pickle_entry){
                 vm->stack.v[first - 1 - mark].i, vm->stack.v[i], vm->stack.v[i + 1]};
+        vm->n_in_dict[vm->stack.v[first - 1 - mark].i] += (uint32_t)(n / 2);
     } else if (vm->stack.v[first - 1 - mark].kind != PI_PICKLE_OPAQUE) {
         return corrupt(vm, "entries of no dictionary");
     }

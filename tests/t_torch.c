@@ -174,6 +174,30 @@ static void test_lies(void)
            "a tensor without a name");
 }
 
+/* (storage 0, 0, (2,), (1,), False, hooks, metadata): what a view that is conjugated or negated has in its last. */
+#define META(meta) PKL_REBUILD "(" PKL_STORE_F32 "K\0K\2\x85K\1\x85\x89" PKL_ODICT meta "tR"
+#define NEGATED    "}" PKL_STR("\3", "neg") "\x88s"
+
+static void test_metadata(void)
+{
+    static const char good[] = ONE(META("}")), none[] = ONE(META("N"));
+    /* the dictionary comes from the notes, and another entry was made in between */
+    static const char noted[] = "\x80\2}" PKL_STR("\1", "l") NEGATED
+        "q\1s" PKL_STR("\1", "m") "}K\1K\2ss" PKL_STR("\1", "w") META("h\1") "s.";
+    struct pi_source src = {0};
+    struct pi_err e = {0};
+
+    REFUSE(ONE(META(NEGATED)), PI_E_UNSUPPORTED, "a conjugated or negated view");
+    REFUSE(noted, PI_E_UNSUPPORTED, "a conjugated or negated view");
+    REFUSE(ONE(META("K\1")), PI_E_CORRUPT, "a tensor's metadata that is no dictionary");
+    for (int k = 0; k < 2; k++) {
+        torch_file(&z, k == 0 ? good : none, k == 0 ? sizeof(good) - 1 : sizeof(none) - 1);
+        PASSES(pi_torch_parse(z.p, z.n, "m.bin", &src, &e), e);
+        EQ(src.n, 1);
+        pi_source_close(&src);
+    }
+}
+
 /* A dimension of one element may have any stride. */
 static void test_single(void)
 {
@@ -433,6 +457,7 @@ int main(void)
     test_good();
     test_hostile();
     test_lies();
+    test_metadata();
     test_single();
     test_sums();
     test_zip();
