@@ -3,7 +3,7 @@
  * pickle that says what the tensors are and data/KEY are their storages.
  *
  * The pickle is interpreted for a fixed set of opcodes and globals (those that a dictionary of tensors needs); nothing in it is ever executed, and any other
- * opcode or global is refused by name. Storages stay where the file is mapped. Memory is bounded by the pickle's size. Files before 1.6 are recognised
+ * opcode or global is refused by name. Storages stay where the file is mapped. Memory is bounded by the pickle's size, which may be 2 MiB. Files before 1.6 are recognised
  * and refused.
  */
 #ifndef PI_TORCH_H

@@ -367,6 +367,43 @@ static void test_overlap(void)
     refuse_overlap(first, 0, "entries a/data.pkl and a/data/0 overlap");
 }
 
+/* A pickle too long for what any model needs: each byte of it may stand for many of memory. */
+static void test_long(void)
+{
+    static uint8_t pickle[2 << 20];
+    struct pi_source src = {0};
+    struct pi_err e = {0};
+    uint8_t *file = calloc(1, sizeof(pickle) + 1024);
+    size_t end;
+
+    if (file == NULL)
+        exit(99);
+    memset(pickle, 'N', sizeof(pickle));
+    for (unsigned more = 0; more < 2; more++) {
+        const size_t n = sizeof(pickle) + more;
+
+        z = (struct zip_bytes){.n = 0};
+        zip_add(&z, "a/data.pkl", "", 0);
+        end = z.n;
+        memcpy(file, z.p, end);
+        memcpy(file + end, pickle, sizeof(pickle));
+        z.n += n;
+        zip_number(z.dir + 16, 0, 4); /* no sums */
+        zip_number(z.dir + 20, n, 4);
+        zip_number(z.dir + 24, n, 4);
+        memcpy(file + z.n, z.dir, z.n_dir);
+        zip_number(file + z.n + z.n_dir, 0x06054b50, 4);
+        zip_number(file + z.n + z.n_dir + 10, 1, 2);
+        zip_number(file + z.n + z.n_dir + 12, z.n_dir, 4);
+        zip_number(file + z.n + z.n_dir + 16, z.n, 4);
+        FAILS(pi_torch_parse(file, z.n + z.n_dir + 22, "m.bin", &src, &e),
+              more > 0 ? PI_E_UNSUPPORTED : PI_E_CORRUPT,
+              more > 0 ? "data.pkl of 2097153 bytes, at most 2097152" : "the pickle ends inside",
+              e);
+    }
+    free(file);
+}
+
 /* Names are as long as they say, whatever bytes they hold: a zero byte in the folder's, then in the key of a storage. */
 static void test_names(void)
 {
@@ -462,6 +499,7 @@ int main(void)
     test_sums();
     test_zip();
     test_loads();
+    test_long();
     test_overlap();
     test_names();
     test_zip64();
