@@ -294,19 +294,19 @@ static enum pi_code set_items(struct pi_pickle *vm, size_t first, bool mark)
 {
     enum pi_code rc = PI_OK;
     const size_t n = vm->stack.n - first;
+    uint64_t dict;
 
     if (first < 1 + (size_t)mark || n % 2 != 0)
         return corrupt(vm, "entries of no dictionary");
-    if (vm->stack.v[first - 1 - mark].kind == PI_PICKLE_DICT) {
-        PI_TRY(pi_grow_array(&vm->entries, &vm->cap_entries, vm->n_entries + n / 2,
-                             sizeof(*vm->entries), vm->err));
-        for (size_t i = first; i < vm->stack.n; i += 2)
-            vm->entries[vm->n_entries++] = (struct pi_pickle_entry){
-                vm->stack.v[first - 1 - mark].i, vm->stack.v[i], vm->stack.v[i + 1]};
-        vm->n_in_dict[vm->stack.v[first - 1 - mark].i] += (uint32_t)(n / 2);
-    } else if (vm->stack.v[first - 1 - mark].kind != PI_PICKLE_OPAQUE) {
+    if (vm->stack.v[first - 1 - mark].kind != PI_PICKLE_DICT)
         return corrupt(vm, "entries of no dictionary");
-    }
+    dict = vm->stack.v[first - 1 - mark].i;
+    PI_TRY(pi_grow_array(&vm->entries, &vm->cap_entries, vm->n_entries + n / 2,
+                         sizeof(*vm->entries), vm->err));
+    for (size_t i = first; i < vm->stack.n; i += 2)
+        vm->entries[vm->n_entries++] =
+            (struct pi_pickle_entry){dict, vm->stack.v[i], vm->stack.v[i + 1]};
+    vm->n_in_dict[dict] += (uint32_t)(n / 2);
     vm->stack.n = first - mark;
 out:
     return rc;
@@ -361,7 +361,7 @@ static enum pi_code take_line(struct pi_pickle *vm, const char **text, size_t *n
     return PI_OK;
 }
 
-static enum pi_code global(struct pi_pickle *vm)
+static enum pi_code load_global(struct pi_pickle *vm)
 {
     enum pi_code rc = PI_OK;
     const char *module = NULL, *name = NULL;
@@ -438,11 +438,13 @@ static enum pi_code push_float(struct pi_pickle *vm, uint64_t v)
     return push_kind(vm, PI_PICKLE_OPAQUE);
 }
 
-/* Items behind a mark, dropped, or the state of an object: nothing here needs either. */
+/* Items of a list (which is opaque), those behind a mark for 'e', or the state of an object, as OrderedDict and Tensor may have; dropped: nothing here needs
+ * either. */
 static enum pi_code drop(struct pi_pickle *vm, uint8_t op)
 {
     enum pi_code rc = PI_OK;
     struct pi_pickle_value v;
+    enum pi_pickle_kind to;
     size_t first = 0;
 
     if (op == 'e') {
@@ -451,8 +453,11 @@ static enum pi_code drop(struct pi_pickle *vm, uint8_t op)
     } else {
         PI_TRY(pop(vm, &v));
     }
-    if (vm->stack.n == 0 || vm->stack.v[vm->stack.n - 1].kind == PI_PICKLE_MARK)
-        rc = corrupt(vm, "items of nothing");
+    if (vm->stack.n == 0)
+        return corrupt(vm, "items of nothing");
+    to = (enum pi_pickle_kind)vm->stack.v[vm->stack.n - 1].kind;
+    if (to != PI_PICKLE_OPAQUE && (op != 'b' || (to != PI_PICKLE_DICT && to != PI_PICKLE_TENSOR)))
+        rc = corrupt(vm, op == 'b' ? "the state of no object" : "items of no list");
 out:
     return rc;
 }
@@ -472,7 +477,7 @@ out:
     return rc;
 }
 
-static enum pi_code step(struct pi_pickle *vm, uint8_t op)
+static enum pi_code run_opcode(struct pi_pickle *vm, uint8_t op)
 {
     switch (op) {
     case 0x80: /* PROTO */
@@ -504,7 +509,7 @@ static enum pi_code step(struct pi_pickle *vm, uint8_t op)
     case 'b':
         return drop(vm, op);
     case 'c':
-        return global(vm);
+        return load_global(vm);
     case 0x93:
         return stack_global(vm);
     case 'R':
@@ -559,7 +564,7 @@ enum pi_code pi_pickle_run(struct pi_pickle *vm, struct pi_pickle_value *out)
         PI_TRY(take(vm, 1, &op));
         if (*op == '.')
             break;
-        PI_TRY(step(vm, *op));
+        PI_TRY(run_opcode(vm, *op));
     }
     PI_TRY(pop(vm, out));
     if (vm->stack.n != 0 || vm->at != vm->end)

@@ -82,7 +82,16 @@ static void test_good(void)
                           "\x8c\1b" PKL_TENSOR(PKL_STORE_BF16, "K\2", "K\2\x85",
                                                "K\1\x85") "u}" PKL_STR("\11", "_metadata") "h\0sb.";
 
+    /* lists, of one item and of several, and a parameter with attributes */
+    static const char lists[] =
+        "\x80\2" PKL_ODICT
+        "(" PKL_STR("\1", "l") "]K\1a" PKL_STR("\1", "m") "](K\1K\2e" PKL_STR("\1", "w")
+            PKL_TENSOR(PKL_STORE_F32, "K\0", "K\2K\3\x86", "K\3K\1\x86") "}b" PKL_STR("\1", "b")
+                PKL_TENSOR(PKL_STORE_BF16, "K\2", "K\2\x85", "K\1\x85") "u.";
+
     torch_file(&z, PKL_GOOD, sizeof(PKL_GOOD) - 1);
+    check_good("w", "b");
+    torch_file(&z, lists, sizeof(lists) - 1);
     check_good("w", "b");
     torch_file(&z, nested, sizeof(nested) - 1);
     check_good("w", "b");
@@ -122,6 +131,14 @@ static void test_hostile(void)
            PI_E_CORRUPT, "a call of a storage's type");
     REFUSE("\x80\2K\1Q.", PI_E_CORRUPT, "no reference to a storage");
     REFUSE("\x80\2(K\1e.", PI_E_CORRUPT, "items of nothing");
+    REFUSE("\x80\2K\1a.", PI_E_CORRUPT, "items of nothing");
+    REFUSE("\x80\2((K\1e.", PI_E_CORRUPT, "items of no list");
+    REFUSE("\x80\2}K\1a.", PI_E_CORRUPT, "items of no list");
+    REFUSE("\x80\2K\0(K\1e.", PI_E_CORRUPT, "items of no list");
+    REFUSE("\x80\2K\1}b.", PI_E_CORRUPT, "the state of no object");
+    REFUSE("\x80\2(}b.", PI_E_CORRUPT, "the state of no object");
+    REFUSE("\x80\2" PKL_STR("\1", "a") "}b.", PI_E_CORRUPT, "the state of no object");
+    REFUSE("\x80\2]K\1K\2s.", PI_E_CORRUPT, "entries of no dictionary");
 }
 
 #define ONE(tensor) "\x80\2}" PKL_STR("\1", "w") tensor "s."
