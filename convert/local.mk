@@ -1,6 +1,7 @@
 # libpi_convert.a: readers of other formats, quantisation of files; pi-convert.
 noinst_LIBRARIES += libpi_convert.a
 libpi_convert_a_SOURCES = \
+	convert/pi_argument.c convert/pi_argument.h \
 	convert/pi_choose_types.c \
 	convert/pi_convert.c convert/pi_convert.h \
 	convert/pi_convert_report.c convert/pi_convert_report.h \

@@ -4,6 +4,7 @@
 #include "common/pi_alloc.h"
 #include "common/pi_artifact.h"
 #include "common/pi_tokenizer.h"
+#include "convert/pi_argument.h"
 #include "convert/pi_convert_report.h"
 #include "convert/pi_gguf_import.h"
 #include "convert/pi_hf.h"
@@ -12,10 +13,8 @@
 #include "convert/pi_selfcheck.h"
 #include "convert/pi_write_model.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_CHECK_TOKENS 24 /* about what the self-check runs */
@@ -573,11 +572,10 @@ enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err
                                         .progress = opt->progress,
                                         /* a list shows it all */
                                         .notes = opt->list ? NULL : opt->notes};
-    struct stat st;
+    bool is_folder;
 
-    if (stat(opt->source, &st) != 0)
-        PI_FAIL(err, PI_E_IO, "%s: %s", opt->source, strerror(errno));
-    if (S_ISDIR(st.st_mode))
+    PI_TRY(pi_argument_check(opt->source, &is_folder, err));
+    if (is_folder)
         PI_TRY(open_hf(&c, err));
     else
         PI_TRY(open_gguf(&c, err));

@@ -108,7 +108,7 @@ static enum pi_code read_entry(const char *name, const json_t *v, const char *pa
     if (at[1] < at[0] || at[1] > n_data)
         return pi_err_set(
             err, PI_E_CORRUPT,
-            "%s: tensor %s: bytes %llu to %llu do not lie in the file's %llu bytes of data", path,
+            "%s: tensor %s: bytes %llu to %llu do not lie in the file's %llu bytes of data (an interrupted download?)", path,
             name, (unsigned long long)at[0], (unsigned long long)at[1], (unsigned long long)n_data);
     if (!pi_size_mul(n_elems, d->bytes, &need) || need != at[1] - at[0])
         return pi_err_set(err, PI_E_CORRUPT,

@@ -233,9 +233,10 @@ static enum pi_code open_directory(const char *dir, struct pi_source *src, struc
     while (kind < sizeof(kinds) / sizeof(kinds[0]) && !pi_json_exists(dir, kinds[kind].name))
         kind++;
     if (kind == sizeof(kinds) / sizeof(kinds[0]))
-        PI_FAIL(err, PI_E_UNSUPPORTED,
-                "%s: neither model.safetensors nor pytorch_model.bin in it, nor an index of either",
-                dir);
+        PI_FAIL(
+            err, PI_E_UNSUPPORTED,
+            "%s: neither model.safetensors nor pytorch_model.bin in it, nor an index of either (model.safetensors.index.json lists shards)",
+            dir);
     if (kinds[kind].index)
         return open_sharded(dir, kinds[kind].name, src, err);
     file = pi_asprintf(err, "%s/%s", dir, kinds[kind].name);

@@ -214,11 +214,15 @@ static uint64_t bounded_samples(const struct pi_profile_options *o, const struct
     const uint64_t wanted = o->n_samples < n_tokens ? o->n_samples : n_tokens;
     const uint64_t fit = o->max_sample_bytes / each;
 
-    if (fit < wanted)
+    char all[32];
+
+    if (fit < wanted) {
+        pi_format_bytes(wanted * each + (1 << 20) - 1, all, sizeof(all));
         pi_notice(
             &pi_profile_program, &o->common,
-            "keeping %llu of %llu samples: %llu bytes each, --max-sample-bytes allows no more",
-            (unsigned long long)fit, (unsigned long long)wanted, (unsigned long long)each);
+            "keeping %llu of %llu samples: %llu bytes each, --max-sample-bytes allows no more; all of them: --max-sample-bytes %s",
+            (unsigned long long)fit, (unsigned long long)wanted, (unsigned long long)each, all);
+    }
     return fit < wanted ? fit : wanted;
 }
 

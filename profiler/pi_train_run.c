@@ -339,9 +339,12 @@ static enum pi_code train_and_save(const struct pi_train_run_options *o, struct 
     PI_TRY(pi_interrupt_check(err));
     if (p->n_samples < FEW_SAMPLES)
         pi_notice(&pi_train_program, &o->common,
-                  "%llu samples are few: predictors get wide margins and save little; profile more "
-                  "text (50000 tokens are enough)",
-                  (unsigned long long)p->n_samples);
+                  "%llu samples are few: predictors get wide margins and save little; %s",
+                  (unsigned long long)p->n_samples,
+                  p->n_tokens >= FEW_SAMPLES
+                      ? "the profile has counted more tokens than it kept: profile again with a "
+                        "larger --max-sample-bytes"
+                      : "profile more text (50000 tokens are enough)");
     PI_TRY(save(o, m, l, err));
     for (uint32_t i = 0; i < m->shape.n_layer; i++)
         if (!pi_trained_layer_kept(&l[i]))

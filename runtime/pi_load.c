@@ -6,6 +6,7 @@
 #include "common/pi_progress.h"
 #include "runtime/pi_bench.h"
 #include "runtime/pi_blas.h"
+#include "runtime/pi_gpu.h"
 #include "runtime/pi_resident.h"
 
 #include <stdio.h>
@@ -73,6 +74,33 @@ static void say_missing(const struct pi_run_options *o, const struct pi_run_log 
             log,
             "no predictor: running %s; make one with: pi-profile %s --data FILE, then pi-train-predictor %s",
             pi_mode_name(l->mode), o->model, o->model);
+}
+
+/* After the predictor: a placement that is made before it would not use it. Without a GPU there is nothing to place. */
+static void say_unplaced(const struct pi_run_options *o, const struct pi_run_log *log,
+                         const struct pi_loaded *l)
+{
+    if (!l->has_place && !o->demo && o->device.kind == PI_DEVICE_AUTO &&
+        !(o->vram_given && o->vram_budget == 0) && pi_gpu_count() > 0)
+        pi_run_notice(
+            log, "no placement: running on the CPU; make one with: pi-place %s --vram-budget SIZE",
+            o->model);
+}
+
+/* Placements choose each layer's mode, by expected time. */
+static void say_unused(const struct pi_run_options *o, const struct pi_run_log *log,
+                       const struct pi_loaded *l)
+{
+    bool used = !l->has_place || l->mode != PI_MODE_PREDICTED || o->verify;
+
+    for (uint32_t i = 0; !used && i < l->place.n_layer; i++)
+        used = l->place.layers[i].mode_cpu == PI_MODE_PREDICTED ||
+               l->place.layers[i].mode_gpu == PI_MODE_PREDICTED;
+    if (!used)
+        pi_run_notice(
+            log,
+            "the predictor is not used: the placement was made without it, or expects exact layers to be faster; place again after training: pi-place %s --vram-budget SIZE",
+            o->model);
 }
 
 /* The mode of decode steps; loads the predictor where that needs one. */
@@ -314,6 +342,8 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
     if (pi_blas_warning() != NULL)
         pi_run_notice(log, "%s", pi_blas_warning());
     say_missing(o, log, l);
+    say_unplaced(o, log, l);
+    say_unused(o, log, l);
     if (o->act_given && o->act == 1 && l->act != PI_ACT_TYPE_Q8)
         pi_run_notice(log, "--act q8 has no effect: no matrix of %s is quantised", o->model);
     describe(o, log, l);

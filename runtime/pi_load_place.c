@@ -149,10 +149,6 @@ enum pi_code pi_load_device(const struct pi_run_options *o, const struct pi_run_
         PI_FAIL(err, PI_E_MISMATCH,
                 "%s needs a placement; make one with: pi-place %s --vram-budget SIZE",
                 l->two_units ? "--device cpu+cpu" : "--vram-budget", o->model);
-    } else if (!l->has_place && !o->demo) {
-        pi_run_notice(
-            log, "no placement: running on the CPU; make one with: pi-place %s --vram-budget SIZE",
-            o->model);
     }
     PI_TRY(check_form(o, log, l, err));
 out:

@@ -26,6 +26,13 @@ for f in model.safetensors config.json tokenizer.model; do
 done
 bad 3 'lfs: is a Git LFS pointer' 'a pointer for a GGUF file' "$tmp/lfs"
 
+# What is given in place of a model.
+bad 2 'model.safetensors: weights alone; give the folder' 'weights without their folder' "$tmp/s/model.safetensors"
+mkdir "$tmp/hub"
+: >"$tmp/hub/M-Q4_0.gguf"
+bad 2 "no config.json in it, so no Hugging Face folder; give the GGUF file itself: $tmp/hub/M-Q4_0.gguf" 'a folder of GGUF files' "$tmp/hub"
+rm -r "$tmp/hub"
+
 # Sizes.
 truncate -s 268435457 "$tmp/s/tokenizer_config.json"
 bad 3 'tokenizer_config.json: more than 268435456 bytes' 'a side file without end'

@@ -31,7 +31,7 @@ fails 8 '--device gpu:1: there is 1 GPU, numbered from 0' 'no second GPU' "$run"
 
 # No placement.
 works 'no placement, no wish' "$run" -m "$m" $ask
-said 'no placement: running on the CPU' 'runs on the CPU'
+said 'no placement: running on the CPU; make one with: pi-place .* --vram-budget SIZE' 'runs on the CPU'
 works 'no placement, a GPU that holds it all' "$run" -m "$m" --device gpu $ask
 said 'no placement: all of the model runs on GPU 0 \(' 'runs there'
 same 'and gives the same text'
