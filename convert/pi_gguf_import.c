@@ -49,6 +49,9 @@ static enum pi_code add_tensor(const struct pi_gguf_tensor *t, const struct pi_g
     struct pi_plan_tensor *p;
     char name[256];
 
+    if (memchr(t->name.p, '\0', t->name.n) != NULL)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: the name of tensor %zu holds a NUL byte",
+                          g->map.path, (size_t)(t - g->tensors));
     if (down || down_bias) {
         size_t stem = t->name.n - strlen(down ? ".weight" : ".bias");
         (void)snprintf(name, sizeof(name), "%.*s_t.%s", (int)stem, t->name.p,
@@ -131,77 +134,138 @@ out:
     return rc;
 }
 
-/* Parts of a layer, with what must be so for them to have a place; a weight or a bias. */
-static bool has_place(const struct pi_shape *s, const char *part, size_t n)
-{
-    const struct {
-        const char *name;
-        bool is_there;
-    } known[] = {
-        {"attn_norm", true},
-        {"attn_norm_2", s->parallel},
-        {"attn_q", true},
-        {"attn_k", true},
-        {"attn_v", true},
-        {"attn_qkv", true},
-        {"attn_output", true},
-        {"attn_q_norm", s->qk_norm},
-        {"attn_k_norm", s->qk_norm},
-        {"ffn_norm", true},
-        {"ffn_gate", s->gated},
-        {"ffn_up", true},
-        {"ffn_down", true},
-        {"ffn_down_t", true},
-        {"fc1", true},
-        {"fc2", true},
-        {"attn_rot_embd", true},
-    };
+/* What of a stem somebody reads; its other tensors would be lost without a word, and the model be another one. */
+struct place {
+    const char *stem;
+    bool weight, bias;
+};
 
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strlen(known[i].name) == n && memcmp(known[i].name, part, n) == 0)
-            return known[i].is_there;
+static bool has_place(const struct place *p, size_t n, const char *name, size_t name_n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t stem = strlen(p[i].stem);
+        const struct pi_str end = {name + stem, name_n - stem};
+
+        if (name_n > stem && memcmp(p[i].stem, name, stem) == 0 && *end.p == '.')
+            return (p[i].weight && pi_str_eq(end, ".weight")) ||
+                   (p[i].bias && pi_str_eq(end, ".bias"));
+    }
     return false;
 }
 
-/* Is it a tensor of a layer, and if so does it belong there? */
+/* A layer's tensor, by its name behind "blk.N.". pi_model.c takes a bias of every projection. */
+static bool has_place_in_layer(const struct pi_shape *s, const char *name, size_t n)
+{
+    static const char rotary[] = "attn_rot_embd"; /* frequencies that the keys say again */
+    const size_t n_rotary = sizeof(rotary) - 1;
+    const struct place known[] = {
+        {"attn_norm", true, s->layer_norm},
+        {"attn_norm_2", s->parallel, s->parallel && s->layer_norm},
+        {"attn_q", true, true},
+        {"attn_k", true, true},
+        {"attn_v", true, true},
+        {"attn_qkv", true, true},
+        {"attn_output", true, true},
+        {"attn_q_norm", s->qk_norm, false},
+        {"attn_k_norm", s->qk_norm, false},
+        {"ffn_norm", !s->parallel, !s->parallel && s->layer_norm},
+        {"ffn_gate", s->gated, s->gated},
+        {"ffn_up", true, true},
+        {"ffn_down", true, true},
+        {"ffn_down_t", true, true},
+        {"fc1", true, true},
+        {"fc2", true, true},
+    };
+
+    if (n >= n_rotary && memcmp(name, rotary, n_rotary) == 0 &&
+        (n == n_rotary || name[n_rotary] == '.'))
+        return true;
+    return has_place(known, sizeof(known) / sizeof(known[0]), name, n);
+}
+
+/* Beside the layers: does it belong there? *foreign_out: it does not, and would change what is computed. */
+static bool has_place_beside(const struct pi_shape *s, struct pi_str name, bool *foreign_out)
+{
+    const bool projected = s->n_embd_tok != s->n_embd;
+    const struct place known[] = {
+        {"token_embd", true, false},
+        {"position_embd", s->learned_pos, false},
+        {"project_in", projected, false},
+        {"project_out", projected, false},
+        {"output", true, false},
+        {"output_norm", !s->post_norm, !s->post_norm && s->layer_norm},
+        {"token_embd_norm", false, false},
+    };
+
+    *foreign_out = false;
+    if (has_place(known, sizeof(known) / sizeof(known[0]), name.p, name.n) ||
+        pi_str_eq(name, "rope_freqs.weight"))
+        return true;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        const size_t n = strlen(known[i].stem);
+
+        *foreign_out = *foreign_out ||
+                       (name.n > n && memcmp(known[i].stem, name.p, n) == 0 && name.p[n] == '.');
+    }
+    return false;
+}
+
+/* Is it a tensor of a layer, and if so does it belong there? A layer has one spelling: "blk.0.", not "blk.00.". */
 static bool of_layer(const struct pi_gguf_tensor *t, const struct pi_shape *s, bool *fits)
 {
-    const char *p = t->name.p, *end = p + t->name.n, *dot;
+    const char *p = t->name.p, *end = p + t->name.n, *digits;
     uint64_t layer = 0;
 
-    if (t->name.n < 5 || memcmp(p, "blk.", 4) != 0)
+    if (t->name.n < 4 || memcmp(p, "blk.", 4) != 0)
         return false;
-    for (p += 4; p < end && *p >= '0' && *p <= '9' && layer < UINT32_MAX; p++)
+    p += 4;
+    for (digits = p; p < end && *p >= '0' && *p <= '9' && layer < UINT32_MAX; p++)
         layer = 10 * layer + (uint64_t)(*p - '0');
-    dot = p < end && *p == '.' ? memchr(p + 1, '.', (size_t)(end - p - 1)) : NULL;
-    *fits = dot != NULL && layer < s->n_layer && has_place(s, p + 1, (size_t)(dot - p - 1));
+    *fits = p > digits && (*digits != '0' || p == digits + 1) && p < end && *p == '.' &&
+            layer < s->n_layer && has_place_in_layer(s, p + 1, (size_t)(end - p - 1));
     return true;
+}
+
+/* Query, key and value in one matrix or in three. */
+static enum pi_code check_fused(const struct pi_gguf *g, const struct pi_shape *s,
+                                struct pi_err *err)
+{
+    static const char *const ends[] = {"weight", "bias"}, *const parts[] = {"q", "k", "v"};
+    char fused[64], part[64];
+
+    for (uint32_t i = 0; i < 2 * s->n_layer; i++) {
+        (void)snprintf(fused, sizeof(fused), "blk.%u.attn_qkv.%s", i / 2, ends[i % 2]);
+        if (pi_gguf_find_tensor(g, fused) == NULL)
+            continue;
+        for (size_t k = 0; k < 6; k++) {
+            (void)snprintf(part, sizeof(part), "blk.%u.attn_%s.%s", i / 2, parts[k / 2],
+                           ends[k % 2]);
+            if (pi_gguf_find_tensor(g, part) != NULL)
+                return pi_err_set(err, PI_E_CORRUPT,
+                                  "%s: both %s and %s: which of them counts is not said",
+                                  g->map.path, part, fused);
+        }
+    }
+    return PI_OK;
 }
 
 enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape *s,
                                  const struct pi_notes *notes, struct pi_err *err)
 {
-    static const char *const beside[] = {
-        "token_embd.weight", "position_embd.weight", "output_norm.weight", "output_norm.bias",
-        "output.weight",     "rope_freqs.weight",    "project_in.weight",  "project_out.weight"};
-
     for (size_t i = 0; i < g->n_tensors; i++) {
         const struct pi_gguf_tensor *t = &g->tensors[i];
         const int n = (int)(t->name.n < 80 ? t->name.n : 80);
-        bool known = false;
+        bool known = false, foreign = true;
 
-        if (of_layer(t, s, &known)) {
-            if (!known)
-                return pi_err_set(err, PI_E_UNSUPPORTED,
-                                  "%s: tensor %.*s has no place in architecture %s of %u layers",
-                                  g->map.path, n, t->name.p, pi_arch_name(s->arch), s->n_layer);
-            continue;
-        }
-        for (size_t k = 0; k < sizeof(beside) / sizeof(beside[0]); k++)
-            known = known || pi_str_eq(t->name, beside[k]);
+        if (!of_layer(t, s, &known))
+            known = has_place_beside(s, t->name, &foreign);
+        if (!known && foreign)
+            return pi_err_set(err, PI_E_UNSUPPORTED,
+                              "%s: tensor %.*s has no place in architecture %s of %u layers",
+                              g->map.path, n, t->name.p, pi_arch_name(s->arch), s->n_layer);
         if (!known)
             pi_note(notes, "%s: tensor %.*s is not used here; it is carried over", g->map.path, n,
                     t->name.p);
     }
-    return PI_OK;
+    return check_fused(g, s, err);
 }

@@ -20,8 +20,8 @@ enum pi_code pi_gguf_map(const struct pi_gguf *g, struct pi_plan *plan,
 enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override,
                                struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
-/* What the architecture has no place for: PI_E_UNSUPPORTED in a layer, naming it (parts of another architecture, predictors under names that nobody here
- * reads); a note beside the layers. */
+/* What the architecture has no place for: PI_E_UNSUPPORTED, naming it (parts of another architecture or of a form that nobody here reads, such as scales;
+ * layers in another spelling), but a note where it is unknown and beside the layers. PI_E_CORRUPT for q, k and v both in one matrix and apart. */
 enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape *s,
                                  const struct pi_notes *notes, struct pi_err *err) PI_MUST_CHECK;
 

@@ -7,7 +7,8 @@
  *     token:ID=TEXT    a token's text; token:ID*N=TEXT is N times TEXT
  *     value:KEY:I=V    element I of an array of u32, i32 or f32
  *     drop=NAME        leaves a tensor out
- *     name=OLD=NEW     renames one
+ *     name=OLD=NEW     renames one; a % in NEW is a NUL byte
+ *     copy=OLD=NEW     has it twice, the second time under this name
  *     only=A-B         tensors A to B - 1 of the file alone
  *     bare             no key but those that are set */
 #include "config.h"
@@ -195,30 +196,48 @@ static bool is_there(const struct pi_gguf *g, size_t i)
     return i < strtoul(end + 1, NULL, 10);
 }
 
+static void put_info(const struct pi_gguf_tensor *t, const char *name, uint64_t *at)
+{
+    const size_t n = name != NULL ? strlen(name) : t->name.n;
+
+    put(n, 8);
+    for (size_t i = 0; i < n; i++)
+        (void)fputc(name == NULL ? t->name.p[i] : name[i] == '%' ? 0 : name[i], out);
+    put(t->n_dims, 4);
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        put(t->ne[d], 8);
+    put(t->type, 4);
+    put(*at, 8);
+    *at = (*at + t->bytes + 31) / 32 * 32;
+}
+
+static void put_data(const struct pi_gguf_tensor *t)
+{
+    while (ftell(out) % 32 != 0)
+        put(0, 1);
+    (void)fwrite(t->data, 1, (size_t)t->bytes, out);
+}
+
 static void put_tensors(const struct pi_gguf *g)
 {
     uint64_t at = 0;
 
     for (size_t i = 0; i < g->n_tensors; i++) {
         const struct pi_gguf_tensor *t = &g->tensors[i];
-        const char *name = edit_of("name=", t->name, '=');
+        const char *copy = edit_of("copy=", t->name, '=');
 
         if (!is_there(g, i))
             continue;
-        put_text(name != NULL ? name : t->name.p, name != NULL ? strlen(name) : t->name.n);
-        put(t->n_dims, 4);
-        for (uint32_t d = 0; d < t->n_dims; d++)
-            put(t->ne[d], 8);
-        put(t->type, 4);
-        put(at, 8);
-        at = (at + t->bytes + 31) / 32 * 32;
+        put_info(t, edit_of("name=", t->name, '='), &at);
+        if (copy != NULL)
+            put_info(t, copy, &at);
     }
     for (size_t i = 0; i < g->n_tensors; i++) {
         if (!is_there(g, i))
             continue;
-        while (ftell(out) % 32 != 0)
-            put(0, 1);
-        (void)fwrite(g->tensors[i].data, 1, (size_t)g->tensors[i].bytes, out);
+        put_data(&g->tensors[i]);
+        if (edit_of("copy=", g->tensors[i].name, '=') != NULL)
+            put_data(&g->tensors[i]);
     }
     while (ftell(out) % 32 != 0)
         put(0, 1);
@@ -244,7 +263,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < n_edits; i++)
         n_keys += put_new(edits[i], false);
     for (size_t i = 0; i < g.n_tensors; i++)
-        n_tensors += is_there(&g, i);
+        n_tensors += is_there(&g, i) * (edit_of("copy=", g.tensors[i].name, '=') != NULL ? 2u : 1u);
     (void)fwrite("GGUF", 1, 4, out);
     put(3, 4);
     put(n_tensors, 8);

@@ -80,6 +80,29 @@ harm 4 'no place' name=blk.1.ffn_up.weight=blk.99999999999999999999.ffn_up.weigh
 harm 3 'blk.0.attn_q.weight is 96 x 320' name=blk.0.ffn_up.weight=blk.0.attn_q.weight name=blk.0.attn_q.weight=blk.0.ffn_up.weight
 harm 3 'only one of fc1' name=blk.1.ffn_up.weight=blk.1.fc1.weight
 
+# Tensors that nobody reads would be lost without a word: other forms of parts, other spellings of layers, parts of other architectures.
+beside() { # STATUS PATTERN OLD NEW: NEW beside the tensors that are there
+    edit "copy=$3=$4"
+    refused "$1" "$2" "$4 beside the others"
+}
+for t in blk.0.attn_q.scale blk.0.attn_norm.bias blk.0.attn_q.weight.x blk.0.attn_q blk.0.attn_q_norm.weight blk.0.attn_norm_2.weight position_embd.weight project_in.bias \
+    output_norm.bias output.bias output.scale token_embd.bias token_embd_norm.weight; do
+    beside 4 "tensor $t has no place in architecture llama of 3 layers" blk.0.attn_norm.weight $t
+done
+for l in '' 00 01 +1 -0 0x0 4294967296 18446744073709551616; do beside 4 "blk.$l.ffn_up.weight has no place" blk.0.ffn_up.weight "blk.$l.ffn_up.weight"; done
+beside 3 'both blk.1.attn_q.weight and blk.1.attn_qkv.bias' blk.1.attn_norm.weight blk.1.attn_qkv.bias
+beside 3 'name of tensor 1 holds a NUL byte' token_embd.weight 'token_embd.weight%x'
+for t in blk.0.attn_rot_embd blk.0.attn_rot_embd.weight blk.0.attn_rot_embd.freqs; do
+    edit copy=blk.0.attn_norm.weight=$t
+    taken "$t, which says nothing new"
+done
+edit copy=blk.0.attn_norm.weight=blk.0.attn_output.bias
+taken 'a bias of a projection'
+edit copy=blk.0.attn_norm.weight=something.weight
+works 'a tensor that nobody knows, beside the layers' pi-convert "$tmp/lie.gguf" -o "$out"
+check "$(grep -q 'tensor something.weight is not used here' "$tmp/err"; echo $?)" 'is told'
+rm "$out"
+
 # Time grows with the file, not with its square.
 before=$(date +%s)
 edit $(seq -f 'k%g:u32=1' 20000)
