@@ -16,11 +16,13 @@
     256u /* columns taken at once of a matrix to transpose: whole blocks of every type */
 #define BATCH_BYTES \
     ((uint64_t)64 << 20) /* F32 and output buffers of the chunks converted side by side */
-#define MAX_BATCH    32u
-#define RAW_STEP     ((uint64_t)4 << 20)
-#define ERROR_PIECE  256u     /* elements whose error is measured at once: whole blocks */
-#define PIECE        4096u    /* elements converted at once from unaligned data */
-#define F16_OVERFLOW 65520.0f /* from here on rounds to infinity */
+#define MAX_BATCH   32u
+#define RAW_STEP    ((uint64_t)4 << 20)
+#define ERROR_PIECE 256u  /* elements whose error is measured at once: whole blocks */
+#define PIECE       4096u /* elements converted at once from unaligned data */
+/* from here on a value rounds to infinity */
+#define F16_OVERFLOW  65520.0f
+#define BF16_OVERFLOW 0x1.ffp127f
 
 struct pi_plan_tensor *pi_plan_add(struct pi_plan *p, const char *name, struct pi_err *err)
 {
@@ -181,7 +183,9 @@ struct batch {
 static void check_values(const struct pi_plan_tensor *t, struct chunk *c)
 {
     uint64_t n = (c->end - c->begin) * t->n_cols;
-    float limit = t->type == PI_TYPE_F16 ? F16_OVERFLOW : INFINITY;
+    float limit = t->type == PI_TYPE_F16    ? F16_OVERFLOW
+                  : t->type == PI_TYPE_BF16 ? BF16_OVERFLOW
+                                            : INFINITY;
 
     for (uint64_t i = 0; i < n; i++)
         if (!(fabsf(c->f32[i]) < limit)) {
@@ -192,12 +196,14 @@ static void check_values(const struct pi_plan_tensor *t, struct chunk *c)
         }
 }
 
-/* Adds what n elements x became in the target's type. The order of the sums is that of the elements alone. */
-static void measure(const struct pi_cpu_type *k, enum pi_type type, const float *x,
+/* Adds what n elements x became in the target's type. The order of the sums is that of the elements alone. False where the type cannot hold them: the
+ * scales of its blocks are F16, and one too large for that makes infinity, NaN or nothing of the block. */
+static bool measure(const struct pi_cpu_type *k, enum pi_type type, const float *x,
                     const uint8_t *row, uint64_t n, struct pi_plan_error *e)
 {
     float y[ERROR_PIECE];
     const struct pi_type_info *info = pi_type_info((uint32_t)type);
+    bool held = true;
 
     e->known = true;
     for (uint64_t i = 0; i < n; i += ERROR_PIECE) {
@@ -208,6 +214,7 @@ static void measure(const struct pi_cpu_type *k, enum pi_type type, const float 
         for (uint32_t j = 0; j < m; j++) {
             const float d = fabsf(x[i + j] - y[j]), a = fabsf(x[i + j]);
 
+            held = held && isfinite(y[j]);
             err = d > err ? d : err;
             max = a > max ? a : max;
             e->sum_err += (double)d * (double)d;
@@ -215,7 +222,9 @@ static void measure(const struct pi_cpu_type *k, enum pi_type type, const float 
         }
         e->max_err = fmax(e->max_err, (double)err);
         e->max = fmax(e->max, (double)max);
+        held = held && (max < F16_OVERFLOW || err <= 0.5f * max);
     }
+    return held;
 }
 
 static void add_error(struct pi_plan_error *to, const struct pi_plan_error *e)
@@ -237,6 +246,19 @@ double pi_plan_error_max(const struct pi_plan_error *e)
     return e->max > 0.0 ? e->max_err / e->max : 0.0;
 }
 
+/* The largest of row r, which its type cannot hold. */
+static void blame_largest(const struct pi_plan_tensor *t, struct chunk *c, uint64_t r)
+{
+    const float *x = c->f32 + r * t->n_cols;
+    uint64_t at = 0;
+
+    for (uint64_t i = 1; i < t->n_cols; i++)
+        at = fabsf(x[i]) > fabsf(x[at]) ? i : at;
+    c->is_bad = true;
+    c->bad = x[at];
+    c->bad_at = (c->begin + r) * t->n_cols + at;
+}
+
 static void convert_chunk(const struct batch *b, struct chunk *c)
 {
     const struct pi_plan_tensor *t = b->t;
@@ -252,10 +274,11 @@ static void convert_chunk(const struct batch *b, struct chunk *c)
     if (c->is_bad)
         return;
     c->error = (struct pi_plan_error){0};
-    for (uint64_t r = 0; r < c->end - c->begin; r++) {
+    for (uint64_t r = 0; r < c->end - c->begin && !c->is_bad; r++) {
         to->from_f32(c->f32 + r * t->n_cols, c->out + r * stride, (uint32_t)t->n_cols);
-        if (quantises)
-            measure(to, t->type, c->f32 + r * t->n_cols, c->out + r * stride, t->n_cols, &c->error);
+        if (quantises && !measure(to, t->type, c->f32 + r * t->n_cols, c->out + r * stride,
+                                  t->n_cols, &c->error))
+            blame_largest(t, c, r);
     }
     c->out_bytes = (size_t)((c->end - c->begin) * stride);
 }
@@ -275,8 +298,10 @@ static enum pi_code refuse_value(const struct pi_plan_tensor *t, const struct ch
 
     if (isfinite(c->bad))
         return pi_err_set(err, PI_E_UNSUPPORTED,
-                          "%s: tensor %.*s holds %g, which F16 cannot: use --type bf16 or f32",
-                          t->src_path, (int)t->src_name_n, t->src_name, (double)c->bad);
+                          "%s: tensor %.*s holds %g, which %s cannot: use --type %s", t->src_path,
+                          (int)t->src_name_n, t->src_name, (double)c->bad,
+                          pi_type_info((uint32_t)t->type)->name,
+                          fabsf(c->bad) < BF16_OVERFLOW ? "bf16 or f32" : "f32");
     return pi_err_set(
         err, PI_E_CORRUPT,
         "%s: tensor %.*s holds a value that is not finite (as stored here: %s, row %llu, column %llu)",
