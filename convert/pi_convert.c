@@ -373,7 +373,7 @@ out:
     return rc;
 }
 
-/* An artifact that is written, but does not appear before the model is there: all of them do, or none. */
+/* An artifact that is written, but does not appear before all that can fail of the model is done. */
 struct artifact {
     char *path; /* NULL: none */
     struct pi_gguf_writer *w;
@@ -519,11 +519,12 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
         if (fflush(c->opt->report) != 0)
             PI_FAIL(err, PI_E_IO, "cannot write to standard output");
     }
+    /* the model last: without it artifacts do no harm, their lineage fits no other */
+    for (size_t i = 0; i < 2; i++)
+        PI_TRY(show_artifact(&artifacts[i], err));
     rc = pi_gguf_commit(w, err);
     w = NULL;
     PI_TRY(rc);
-    for (size_t i = 0; i < 2; i++)
-        PI_TRY(show_artifact(&artifacts[i], err));
     pi_report_errors(&c->plan, c->opt->verbose, c->opt->notes);
     pi_note(c->opt->notes, "wrote %s", c->opt->output);
     if (artifacts[0].path != NULL)
