@@ -141,6 +141,7 @@ out:
     return rc;
 }
 
+/* A file of its own comes before what the tokenizer's settings say, as in transformers. */
 static enum pi_code read_template(const char *dir, const json_t *t, struct pi_vocab *v,
                                   struct pi_err *err)
 {
@@ -149,6 +150,13 @@ static enum pi_code read_template(const char *dir, const json_t *t, struct pi_vo
     char *path = NULL;
     size_t n = 0;
 
+    if (pi_json_exists(dir, "chat_template.jinja")) {
+        path = pi_asprintf(err, "%s/chat_template.jinja", dir);
+        if (path == NULL)
+            return PI_E_NOMEM;
+        PI_TRY(pi_read_side_file(path, (size_t)1 << 20, &v->chat_template, &n, err));
+        goto out;
+    }
     for (size_t i = 0; i < json_array_size(t); i++) { /* several by name: the one called default */
         const char *name = json_string_value(json_object_get(json_array_get(t, i), "name"));
         if (text == NULL || (name != NULL && strcmp(name, "default") == 0))
@@ -156,14 +164,8 @@ static enum pi_code read_template(const char *dir, const json_t *t, struct pi_vo
     }
     if (text != NULL) {
         v->chat_template = pi_strndup(text, strlen(text), err);
-        return v->chat_template != NULL ? PI_OK : PI_E_NOMEM;
+        rc = v->chat_template != NULL ? PI_OK : PI_E_NOMEM;
     }
-    if (!pi_json_exists(dir, "chat_template.jinja"))
-        return PI_OK;
-    path = pi_asprintf(err, "%s/chat_template.jinja", dir);
-    if (path == NULL)
-        return PI_E_NOMEM;
-    PI_TRY(pi_read_side_file(path, (size_t)1 << 20, &v->chat_template, &n, err));
 out:
     free(path);
     return rc;
