@@ -4,6 +4,7 @@
 #include "common/pi_alloc.h"
 #include "common/pi_file.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,14 +41,20 @@ bool pi_json_exists(const char *dir, const char *name)
     struct stat st;
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
 
-    return n > 0 && (size_t)n < sizeof(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    if (n <= 0 || (size_t)n >= sizeof(path))
+        return false;
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 enum pi_code pi_read_side_file(const char *path, size_t max, char **text, size_t *n,
                                struct pi_err *err)
 {
-    enum pi_code rc = pi_file_read_all(path, false, max, text, n, err);
+    enum pi_code rc;
+    struct stat st;
 
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* of which a FIFO would let us wait */
+        return pi_err_set(err, PI_E_IO, "%s: no regular file", path);
+    rc = pi_file_read_all(path, false, max, text, n, err);
     if (rc == PI_E_RANGE)
         return pi_err_set(err, PI_E_CORRUPT, "%s: more than %zu bytes, which no such file has",
                           path, max);
@@ -63,7 +70,6 @@ enum pi_code pi_json_load(const char *dir, const char *name, bool optional, stru
     char *text = NULL;
     size_t n = 0;
     struct pi_json j = {0};
-    struct stat st;
 
     if (optional && !pi_json_exists(dir, name)) {
         *out = j;
@@ -72,8 +78,6 @@ enum pi_code pi_json_load(const char *dir, const char *name, bool optional, stru
     j.path = pi_asprintf(err, "%s/%s", dir, name);
     if (j.path == NULL)
         return PI_E_NOMEM;
-    if (stat(j.path, &st) == 0 && !S_ISREG(st.st_mode))
-        PI_FAIL(err, PI_E_IO, "%s: no regular file", j.path);
     PI_TRY(pi_read_side_file(j.path, MAX_JSON_BYTES, &text, &n, err));
     PI_TRY(pi_json_parse(text, n, j.path, &j.root, err));
     *out = j;

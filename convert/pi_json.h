@@ -46,7 +46,7 @@ enum pi_code pi_json_string(const json_t *obj, const char *path, const char *key
 /* True when the member is there and not null. */
 bool pi_json_has(const json_t *obj, const char *key);
 
-/* Is there such a file? A regular one. */
+/* Is there such a name in the folder? What cannot be read, such as a link that leads nowhere, is there too: the reader tells of it. */
 bool pi_json_exists(const char *dir, const char *name);
 
 #endif

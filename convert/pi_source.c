@@ -133,6 +133,7 @@ static enum pi_code add_shard(struct pi_source *src, const char *dir, const char
 {
     enum pi_code rc = PI_OK;
     char *path = NULL;
+    struct stat st;
 
     if (*file == '\0' || strchr(file, '/') != NULL)
         return pi_err_set(err, PI_E_CORRUPT, "%s: \"%s\" is no name of a shard in the same folder",
@@ -140,7 +141,7 @@ static enum pi_code add_shard(struct pi_source *src, const char *dir, const char
     path = pi_asprintf(err, "%s/%s", dir, file);
     if (path == NULL)
         return PI_E_NOMEM;
-    if (!pi_json_exists(dir, file))
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
         PI_FAIL(err, PI_E_IO, "%s: shard is missing (named by %s)", path, index);
     PI_TRY(add_file(src, path, err));
 out:
