@@ -98,6 +98,7 @@ enum pi_code pi_activation_parse(const char *text, enum pi_activation *act_out,
     if (text[n] == ':') {
         threshold = strtof(text + n + 1, &end);
         if (act != PI_ACT_FATRELU || end == text + n + 1 || *end != '\0' ||
+            strpbrk(text + n + 1, "xX") != NULL || /* nobody means hexadecimal */
             !(threshold >= 0.0f && threshold <= 1e6f))
             return pi_err_set(
                 err, PI_E_USAGE,

@@ -112,6 +112,8 @@ static enum pi_code check_args(struct args *a, const char *source, struct pi_err
 
     if (source == NULL)
         PI_FAIL(err, PI_E_USAGE, "no SOURCE given (see --help)");
+    if (o->output != NULL && *o->output == '\0')
+        PI_FAIL(err, PI_E_USAGE, "-o '': the output needs a name");
     if (a->dump &&
         (o->output != NULL || o->type_given || o->hidden_act != NULL || o->accept_edited ||
          o->list || o->json || a->keep.n > 0 || o->predictor != NULL || a->no_check))
