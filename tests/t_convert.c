@@ -523,6 +523,11 @@ static void too_big(uint8_t *data, size_t bytes)
     memcpy(data + bytes - 2, "\x80\x47", 2); /* as BF16: 65536 */
 }
 
+static void huge(uint8_t *data, size_t bytes)
+{
+    memcpy(data + bytes - 2, "\x4a\x71", 2); /* as BF16: 1e30 */
+}
+
 static const char *drop_prefix(const char *name)
 {
     return strncmp(name, "model.", 6) == 0 ? name + 6 : name;
@@ -615,6 +620,12 @@ static void test_failures(void)
     test_edit(&(struct hf_edit){.tensor = "lm_head.weight", .fn = spread}, PI_TYPE_F16, PI_OK, "");
     test_edit(&(struct hf_edit){.tensor = down, .dtype = "BF16", .fn = too_big}, PI_TYPE_F16,
               PI_E_UNSUPPORTED, "65536, which F16 cannot");
+    for (size_t i = 0; i < 2; i++) /* in every block's scale, which is F16 */
+        test_edit(&(struct hf_edit){.tensor = down, .dtype = "BF16", .fn = huge},
+                  i == 0 ? PI_TYPE_Q4_0 : PI_TYPE_Q8_0, PI_E_UNSUPPORTED,
+                  i == 0
+                      ? "down_proj.weight holds 1.00026e+30, which Q4_0 cannot: use --type bf16"
+                      : "down_proj.weight holds 1.00026e+30, which Q8_0 cannot: use --type bf16");
     test_edit(&(struct hf_edit){.tensor = down, .dtype = "I16"}, PI_TYPE_F16, PI_E_UNSUPPORTED,
               "is I16 (supported: F32, F16, BF16)");
     test_edit(&(struct hf_edit){.rename = drop_prefix}, PI_TYPE_F16, PI_OK, "");

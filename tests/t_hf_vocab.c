@@ -186,6 +186,15 @@ static void test_spm(void)
     STREQ(v.t[1026].text, "<extra>");
     OK(!v.add_bos && !v.add_space_prefix);
     STREQ(v.chat_template, "{{ hello }}");
+    path = scratch_path(dir, "chat_template.jinja"); /* comes first */
+    scratch_write(path, "{{ file }}", 10);
+    PASSES(load(dir, 1027, &v, &e), e);
+    STREQ(v.chat_template, "{{ file }}");
+    (void)unlink(path);
+    OK(symlink("nowhere", path) == 0);
+    FAILS(load(dir, 1027, &v, &e), PI_E_IO, "chat_template.jinja", e);
+    (void)unlink(path);
+    free(path);
     hf_set_json(dir, "tokenizer_config.json", "added_tokens_decoder",
                 "{\"7x\":{\"content\":\"a\"}}");
     FAILS(load(dir, 1027, &v, &e), PI_E_CORRUPT, "\"7x\"", e);

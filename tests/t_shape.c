@@ -210,6 +210,7 @@ static void test_keys(void)
     OK(s.act == PI_ACT_FATRELU && s.act_threshold == threshold);
     FAILS(read_as(&m, "fatrelu", &s), PI_E_USAGE, "needs its threshold", e);
     FAILS(read_as(&m, "fatrelu:x", &s), PI_E_USAGE, "fatrelu:x", e);
+    FAILS(read_as(&m, "fatrelu:0x10", &s), PI_E_USAGE, "fatrelu:0x10", e);
     FAILS(read_as(&m, "fatrelu:-1", &s), PI_E_USAGE, "fatrelu:-1", e);
     FAILS(read_as(&m, "relu:1", &s), PI_E_USAGE, "of fatrelu alone", e);
     FAILS(read_as(&m, "mish", &s), PI_E_USAGE, "mish", e);

@@ -48,6 +48,29 @@ fresh
 sed 's/<0x41>/<0xZZ>/' "$src/tokenizer.model" >"$tmp/s/tokenizer.model"
 bad 3 "$tmp/s: token 68: byte token" 'a tokenizer is named by the path that was given'
 
+# What is in the folder and cannot be read is not absent.
+for f in tokenizer_config.json generation_config.json special_tokens_map.json added_tokens.json tokenizer.model model.safetensors chat_template.jinja config.json; do
+    for what in link folder pipe; do
+        rm -f "$tmp/s/$f"
+        case $what in
+        link) ln -s ../blobs/gone "$tmp/s/$f" ;;
+        folder) mkdir "$tmp/s/$f" ;;
+        pipe) mkfifo "$tmp/s/$f" ;;
+        esac
+        bad 7 "$f: |open .*$f" "a $what for $f"
+    done
+done
+fails 2 'needs a name' 'an output without a name' pi-convert -q "$src" -o ''
+
+# A value that the target cannot hold: the largest of F32, the last of the last matrix.
+model llama-relu f32
+edit_gguf "$tmp/llama-relu.gguf" "$tmp/big.gguf"
+{ head -c -4 "$tmp/big.gguf"; printf '\377\377\177\177'; } >"$tmp/big2.gguf"
+for t in bf16 q8_0 q4_0; do
+    fails 4 'weight holds 3.4.*e\+38, which (BF16|Q[48]_0) cannot: use --type f32' "the largest number in $t" pi-convert -q "$tmp/big2.gguf" -o "$out" --type $t --no-self-check
+    check "$([ -z "$(ls -A "$tmp/out.d")" ]; echo $?)" 'nothing is left'
+done
+
 # Outputs that cannot be told of, and links.
 pi-convert -q "$src" -o "$out" --json >/dev/full 2>"$tmp/err"
 check "$([ $? = 7 ] && [ -z "$(ls -A "$tmp/out.d")" ]; echo $?)" 'no model where its report could not be written'
