@@ -140,6 +140,83 @@ out:
     return rc;
 }
 
+/* Which texts may be tokens, told by a hash alone: a cut of a long token costs no walk over its bytes unless both parts may be. The hash of a text is the
+ * sum of its bytes times powers of POWER, so that of an end follows from those of the whole and of the beginning. */
+#define POWER 0x9e3779b97f4a7c15u
+
+struct sieve {
+    uint8_t *bits;
+    uint64_t n_bits;               /* a power of two */
+    uint64_t power[MAX_PIECE + 1]; /* POWER^i */
+};
+
+static uint64_t sieve_at(const struct sieve *s, uint64_t hash)
+{
+    hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93u;
+    return (hash ^ hash >> 32) & (s->n_bits - 1);
+}
+
+static bool may_be(const struct sieve *s, uint64_t hash)
+{
+    const uint64_t at = sieve_at(s, hash);
+
+    return (s->bits[at / 8] >> at % 8 & 1) != 0;
+}
+
+static enum pi_code sieve_fill(struct sieve *s, const json_t *vocab, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+    const char *text;
+    json_t *id;
+
+    for (s->n_bits = 64; s->n_bits / 32 < json_object_size(vocab);)
+        s->n_bits *= 2;
+    PI_ALLOC(s->bits, (size_t)(s->n_bits / 8), err);
+    s->power[0] = 1;
+    for (size_t i = 1; i <= MAX_PIECE; i++)
+        s->power[i] = s->power[i - 1] * POWER;
+    json_object_foreach((json_t *)(uintptr_t)vocab, text, id)
+    {
+        uint64_t hash = 0;
+
+        for (const char *p = text; *p != '\0'; p++)
+            hash = hash * POWER + (uint8_t)*p;
+        s->bits[sieve_at(s, hash) / 8] |= (uint8_t)(1u << sieve_at(s, hash) % 8);
+    }
+out:
+    return rc;
+}
+
+/* The cuts of one token, of at most MAX_PIECE bytes, into two tokens: each must be in pairs. */
+static enum pi_code check_cuts(const struct pi_json *j, const struct sieve *s,
+                               const struct pi_vocab_token *t, const json_t *vocab,
+                               const json_t *pairs, struct pi_err *err)
+{
+    char left[MAX_PIECE + 1], pair[2 * MAX_PIECE + 2];
+    uint64_t whole = 0, begin = 0;
+
+    for (size_t k = 0; k < t->n; k++)
+        whole = whole * POWER + (uint8_t)t->text[k];
+    for (size_t k = 1; k < t->n; k++) {
+        begin = begin * POWER + (uint8_t)t->text[k - 1];
+        if (((uint8_t)t->text[k] & 0xc0) == 0x80 || !may_be(s, begin) ||
+            !may_be(s, whole - begin * s->power[t->n - k]))
+            continue;
+        memcpy(left, t->text, k);
+        left[k] = '\0';
+        if (json_object_get(vocab, left) == NULL || json_object_get(vocab, t->text + k) == NULL)
+            continue;
+        (void)snprintf(pair, sizeof(pair), "%s %s", left, t->text + k);
+        if (json_object_get(pairs, pair) == NULL)
+            return pi_err_set(
+                err, PI_E_UNSUPPORTED,
+                "%s: byte fallback with merges that are not SentencePiece's (there is none of "
+                "\"%s\", though both parts and the whole are tokens): give tokenizer.model",
+                j->path, pair);
+    }
+    return PI_OK;
+}
+
 /* The library joins the pairs of its list, SentencePiece any two pieces that make a third: the same where the list holds every such pair, those of one
  * piece together, and no piece begins a word inside where words are apart. */
 static enum pi_code check_merges(const struct pi_json *j, const struct pi_vocab *v,
@@ -150,38 +227,30 @@ static enum pi_code check_merges(const struct pi_json *j, const struct pi_vocab 
     const json_t *pre = json_object_get(j->root, "pre_tokenizer");
     const bool apart =
         pre != NULL && !json_is_null(pre) && !json_is_false(json_object_get(pre, "split"));
-    char left[MAX_PIECE + 1], pair[2 * MAX_PIECE + 2];
+    struct sieve s = {0};
 
     for (size_t m = 0; m < v->n_merges && pairs != NULL; m++)
         if (json_object_set_new(pairs, v->merges[m].p, json_true()) != 0)
             PI_FAIL(err, PI_E_NOMEM, "%s: merge %zu", j->path, m);
     if (pairs == NULL)
         return pi_err_set(err, PI_E_NOMEM, "%s: merges", j->path);
+    PI_TRY(sieve_fill(&s, vocab, err));
     for (size_t i = 0; i < v->n; i++) {
         const struct pi_vocab_token *t = &v->t[i];
 
-        for (size_t k = 1; t->text != NULL && t->type == PI_TOKEN_NORMAL && k < t->n; k++) {
-            if (((uint8_t)t->text[k] & 0xc0) == 0x80)
-                continue;
-            if (t->n > MAX_PIECE)
-                PI_FAIL(err, PI_E_UNSUPPORTED, "%s: token %zu has %zu bytes, at most %d are known",
-                        j->path, i, t->n, MAX_PIECE);
-            if (apart && strncmp(t->text + k, "\xe2\x96\x81", 3) == 0)
-                PI_FAIL(err, PI_E_UNSUPPORTED,
-                        "%s: token \"%s\" goes over words that the pre-tokeniser cuts apart",
-                        j->path, t->text);
-            (void)snprintf(left, sizeof(left), "%.*s", (int)k, t->text);
-            (void)snprintf(pair, sizeof(pair), "%s %s", left, t->text + k);
-            if (json_object_get(vocab, left) != NULL &&
-                json_object_get(vocab, t->text + k) != NULL && json_object_get(pairs, pair) == NULL)
-                PI_FAIL(
-                    err, PI_E_UNSUPPORTED,
-                    "%s: byte fallback with merges that are not SentencePiece's (there is none of "
-                    "\"%s\", though both parts and the whole are tokens): give tokenizer.model",
-                    j->path, pair);
-        }
+        if (t->text == NULL || t->type != PI_TOKEN_NORMAL || t->n < 2)
+            continue;
+        if (t->n > MAX_PIECE)
+            PI_FAIL(err, PI_E_UNSUPPORTED, "%s: token %zu has %zu bytes, at most %d are known",
+                    j->path, i, t->n, MAX_PIECE);
+        if (apart && strstr(t->text + 1, "\xe2\x96\x81") != NULL)
+            PI_FAIL(err, PI_E_UNSUPPORTED,
+                    "%s: token \"%s\" goes over words that the pre-tokeniser cuts apart", j->path,
+                    t->text);
+        PI_TRY(check_cuts(j, &s, t, vocab, pairs, err));
     }
 out:
+    free(s.bits);
     json_decref(pairs);
     return rc;
 }

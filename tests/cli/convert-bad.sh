@@ -48,6 +48,23 @@ fresh
 sed 's/<0x41>/<0xZZ>/' "$src/tokenizer.model" >"$tmp/s/tokenizer.model"
 bad 3 "$tmp/s: token 68: byte token" 'a tokenizer is named by the path that was given'
 
+# Long tokens whose every cut might be a merge.
+rm "$tmp/s/tokenizer.model"
+{
+    printf '{"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"\342\226\201"},{"type":"Replace","pattern":{"String":" "},"content":"\342\226\201"}]},'
+    printf '"model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{'
+    awk 'BEGIN {
+        for (i = 0; i < 256; i++) printf "\"<0x%02X>\":%d,", i, i
+        a = sprintf("%4080s", ""); gsub(/ /, "a", a)
+        for (i = 0; i < 5000; i++) printf "%s\"%06d%s\":%d", (i > 0 ? "," : ""), i, a, 256 + i
+    }'
+    printf '}}}'
+} >"$tmp/s/tokenizer.json"
+before=$(date +%s)
+taken 'five thousand tokens of 4 KiB' "$tmp/s"
+check "$([ $(($(date +%s) - before)) -le 10 ]; echo $?)" 'and that takes seconds'
+fresh
+
 # What is in the folder and cannot be read is not absent.
 for f in tokenizer_config.json generation_config.json special_tokens_map.json added_tokens.json tokenizer.model model.safetensors chat_template.jinja config.json; do
     for what in link folder pipe; do
