@@ -453,16 +453,18 @@ int main(int argc, char **argv)
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
-    json_t *r;
+    json_t *target, *attached;
 
     if (argc != 3)
         return 99;
     start_browser(argv[1], argv[2]);
-    r = ask("Target.createTarget", json_pack("{s:s}", "url", "about:blank"));
-    r = ask(
-        "Target.attachToTarget",
-        json_pack("{s:o, s:b}", "targetId", json_string(string_at(r, "targetId")), "flatten", 1));
-    (void)snprintf(session, sizeof(session), "%s", string_at(r, "sessionId"));
+    target = ask("Target.createTarget", json_pack("{s:s}", "url", "about:blank"));
+    attached = ask("Target.attachToTarget",
+                   json_pack("{s:o, s:b}", "targetId", json_string(string_at(target, "targetId")),
+                             "flatten", 1));
+    (void)snprintf(session, sizeof(session), "%s", string_at(attached, "sessionId"));
+    json_decref(target);
+    json_decref(attached);
     tell("Page.enable", NULL);
     tell("Runtime.enable", NULL);
     tell("Log.enable", NULL);
@@ -476,5 +478,7 @@ int main(int argc, char **argv)
     tell("Browser.close", NULL);
     (void)close(to_browser);
     (void)wait(NULL);
+    free(line);
+    free(buffer);
     return 0;
 }
