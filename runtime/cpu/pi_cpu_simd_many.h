@@ -329,23 +329,10 @@ static const uint32_t all_rows[GROUP_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 
         struct input in[INPUTS];                                                                   \
         if (inputs_of(x, n_x, n, room, N_SUMS, in) < n_x)                                          \
             (void)inputs_of(x, n_x, n, room, 1, in);                                               \
-        for (uint32_t i = 0, k; i < n_ids; i += k) {                                               \
-            struct rows_group g;                                                                   \
-            float *to[GROUP_ROWS];                                                                 \
-            k = full_rows(mask + i, n_ids - i, n_x);                                               \
-            if (k >= GROUP_ROWS) {                                                                 \
-                dot_some_##T(base, stride, ids + i, k, n_ids + n_next - i - k, in, n_x, n, out,    \
-                             n_x);                                                                 \
-                out += (size_t)k * n_x;                                                            \
-                continue;                                                                          \
-            }                                                                                      \
-            k = take_group(&g, base, stride, ids, mask, i, n_ids, n_next);                         \
-            for (uint32_t r = 0; r < k; r++) {                                                     \
-                to[r] = out;                                                                       \
-                out += bits_of(mask[i + r]);                                                       \
-            }                                                                                      \
-            dot_group_##T(&g, mask + i, in, n_x, n, to);                                           \
-        }                                                                                          \
+        EACH_STRETCH(                                                                              \
+            float, out, n_x,                                                                       \
+            dot_some_##T(base, stride, ids + i, k, n_ids + n_next - i - k, in, n_x, n, out, n_x),  \
+            dot_group_##T(&g, mask + i, in, n_x, n, at));                                          \
     }                                                                                              \
     static TARGET void axpy_group_##T(struct rows_group *g, const uint32_t *mask, const float **a, \
                                       float *const *y, uint32_t n_y, uint32_t begin, uint32_t end) \
@@ -370,23 +357,10 @@ static const uint32_t all_rows[GROUP_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 
                                        const float *a, float *const *y, uint32_t n_y,              \
                                        uint32_t begin, uint32_t end)                               \
     {                                                                                              \
-        for (uint32_t i = 0, k; i < n_ids; i += k) {                                               \
-            struct rows_group g;                                                                   \
-            const float *from[GROUP_ROWS];                                                         \
-            k = full_rows(mask + i, n_ids - i, n_y);                                               \
-            if (k >= GROUP_ROWS) {                                                                 \
-                axpy_many_##T(base, stride, ids + i, k, n_ids + n_next - i - k, a, y, n_y, begin,  \
-                              end);                                                                \
-                a += (size_t)k * n_y;                                                              \
-                continue;                                                                          \
-            }                                                                                      \
-            k = take_group(&g, base, stride, ids, mask, i, n_ids, n_next);                         \
-            for (uint32_t r = 0; r < k; r++) {                                                     \
-                from[r] = a;                                                                       \
-                a += bits_of(mask[i + r]);                                                         \
-            }                                                                                      \
-            axpy_group_##T(&g, mask + i, from, y, n_y, begin, end);                                \
-        }                                                                                          \
+        EACH_STRETCH(const float, a, n_y,                                                          \
+                     axpy_many_##T(base, stride, ids + i, k, n_ids + n_next - i - k, a, y, n_y,    \
+                                   begin, end),                                                    \
+                     axpy_group_##T(&g, mask + i, at, y, n_y, begin, end));                        \
     }
 
 #define MANY_F32(rows, nx, row, in, ...) \

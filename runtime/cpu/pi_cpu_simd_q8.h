@@ -275,23 +275,10 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
                                          const struct pi_q8 *const *x, uint32_t n_x, uint32_t n, \
                                          float *out)                                             \
     {                                                                                            \
-        for (uint32_t i = 0, k; i < n_ids; i += k) {                                             \
-            struct rows_group g;                                                                 \
-            float *to[GROUP_ROWS];                                                               \
-            k = full_rows(mask + i, n_ids - i, n_x);                                             \
-            if (k >= GROUP_ROWS) {                                                               \
-                Q8_FN(dot_many_q8_##T)                                                           \
-                (base, stride, ids + i, k, n_ids + n_next - i - k, x, n_x, n, out);              \
-                out += (size_t)k * n_x;                                                          \
-                continue;                                                                        \
-            }                                                                                    \
-            k = take_group(&g, base, stride, ids, mask, i, n_ids, n_next);                       \
-            for (uint32_t r = 0; r < k; r++) {                                                   \
-                to[r] = out;                                                                     \
-                out += bits_of(mask[i + r]);                                                     \
-            }                                                                                    \
-            dot_group_q8_##T(&g, mask + i, x, n_x, n, to);                                       \
-        }                                                                                        \
+        EACH_STRETCH(float, out, n_x,                                                            \
+                     Q8_FN(dot_many_q8_##T)(base, stride, ids + i, k, n_ids + n_next - i - k, x, \
+                                            n_x, n, out),                                        \
+                     dot_group_q8_##T(&g, mask + i, x, n_x, n, at));                             \
     }
 
 #define Q8_PLAIN(T, BIAS, OFFSET) \

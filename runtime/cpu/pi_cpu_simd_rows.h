@@ -321,4 +321,26 @@ INLINE uint32_t list_rows(uint32_t n, const uint32_t *some, const uint32_t *mask
         }                                                                                          \
     } while (0)
 
+/* A list's rows from number i on, k of them, with the packed values v, of type V, that belong to them: a stretch that all n_x vectors want by the call ALL, other
+ * rows as a group g by the call GROUP; at[r]: where the values of its row r begin. */
+#define EACH_STRETCH(V, v, n_x, ALL, GROUP)                                \
+    do {                                                                   \
+        for (uint32_t i = 0, k; i < n_ids; i += k) {                       \
+            struct rows_group g;                                           \
+            V *at[GROUP_ROWS];                                             \
+            k = full_rows(mask + i, n_ids - i, n_x);                       \
+            if (k >= GROUP_ROWS) {                                         \
+                ALL;                                                       \
+                (v) += (size_t)k * (n_x);                                  \
+                continue;                                                  \
+            }                                                              \
+            k = take_group(&g, base, stride, ids, mask, i, n_ids, n_next); \
+            for (uint32_t r = 0; r < k; r++) {                             \
+                at[r] = (v);                                               \
+                (v) += bits_of(mask[i + r]);                               \
+            }                                                              \
+            GROUP;                                                         \
+        }                                                                  \
+    } while (0)
+
 #endif
