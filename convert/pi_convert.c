@@ -463,6 +463,7 @@ static enum pi_code prepare(struct conversion *c, const struct pi_write_options 
     PI_TRY(pi_plan_declare(&c->plan, w, err));
     PI_TRY(pi_gguf_size(w, &r->file_bytes, err));
     r->plan = &c->plan;
+    r->shape = &c->shape;
     r->recipe = named_recipe(c);
     r->output = c->opt->output;
     r->room_bytes = UINT64_MAX;
@@ -534,6 +535,7 @@ static enum pi_code write_output(struct conversion *c, const struct pi_write_opt
                 artifacts[1].path);
     else if (!c->is_hf)
         say_index(c);
+    pi_report_activation(&r, c->opt->notes);
 out:
     for (size_t i = 0; i < 2; i++)
         drop_artifact(&artifacts[i]);

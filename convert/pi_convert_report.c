@@ -58,6 +58,22 @@ static const char *why_text(const struct pi_plan_tensor *t, char buf[static 96])
     return buf;
 }
 
+/* What pi-run, pi-profile and pi-place will say of it. */
+static const char *activation_text(const struct pi_shape *s)
+{
+    return pi_activation_has_zeros(s->act)
+               ? "zero for every neuron that does not fire; such neurons can be left out, so the model runs "
+                 "sparse and can gain (pi-profile says how much)"
+               : "never exactly zero, so every token needs every neuron; the model runs dense "
+                 "(--mode dense), and profile and predictor would gain nothing";
+}
+
+void pi_report_activation(const struct pi_convert_report *r, const struct pi_notes *notes)
+{
+    pi_note(notes, "activation %s: %s", pi_activation_name(r->shape->act),
+            activation_text(r->shape));
+}
+
 enum pi_code pi_report_list(const struct pi_convert_report *r, FILE *to, struct pi_err *err)
 {
     const struct pi_plan *p = r->plan;
@@ -88,6 +104,8 @@ enum pi_code pi_report_list(const struct pi_convert_report *r, FILE *to, struct 
                       r->room_bytes < r->file_bytes ? ": not enough" : "");
     (void)fprintf(to, "\nmemory: about %.0f MB of buffers; source and result are mapped files\n",
                   ceil((double)r->memory_bytes / 1e6));
+    (void)fprintf(to, "activation: %s, %s\n", pi_activation_name(r->shape->act),
+                  activation_text(r->shape));
     return ferror(to) != 0 ? pi_err_set(err, PI_E_IO, "cannot write the list") : PI_OK;
 }
 
@@ -150,10 +168,12 @@ enum pi_code pi_report_json(const struct pi_convert_report *r, FILE *to, struct 
         (void)json_array_append_new(list, tensor_json(&r->plan->t[i]));
     (void)snprintf(path, sizeof(path), "%s", r->output != NULL ? r->output : "");
     pi_one_line(path);
-    j = json_pack("{s:s?, s:s?, s:I, s:I, s:I, s:o}", "output", r->output != NULL ? path : NULL,
-                  "type", r->recipe != NULL ? r->recipe->name : NULL, "bytes",
-                  (json_int_t)tensor_bytes(r->plan), "disk_bytes", (json_int_t)r->file_bytes,
-                  "memory_bytes", (json_int_t)r->memory_bytes, "tensors", list);
+    j = json_pack(
+        "{s:s?, s:s?, s:s, s:b, s:I, s:I, s:I, s:o}", "output", r->output != NULL ? path : NULL,
+        "type", r->recipe != NULL ? r->recipe->name : NULL, "activation",
+        pi_activation_name(r->shape->act), "sparse", (int)pi_activation_has_zeros(r->shape->act),
+        "bytes", (json_int_t)tensor_bytes(r->plan), "disk_bytes", (json_int_t)r->file_bytes,
+        "memory_bytes", (json_int_t)r->memory_bytes, "tensors", list);
     if (j != NULL && r->output != NULL && r->room_bytes != UINT64_MAX)
         (void)json_object_set_new(j, "free_bytes", json_integer((json_int_t)r->room_bytes));
     if (j != NULL && all.known) {

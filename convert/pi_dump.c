@@ -6,6 +6,7 @@
 #include "common/pi_placement.h"
 #include "common/pi_predictor.h"
 #include "common/pi_profile.h"
+#include "common/pi_shape.h"
 #include "convert/pi_yaml_out.h"
 
 #include <stdlib.h>
@@ -274,6 +275,26 @@ static enum pi_code put_placement(struct pi_yaml_out *y, const char *path, struc
     return PI_OK;
 }
 
+/* Can inactive neurons be left out? Nothing of models that nobody here runs. */
+static void put_activation(struct pi_yaml_out *y, const struct pi_gguf *g)
+{
+    struct pi_shape s;
+
+    if (pi_shape_read(g, NULL, &s, NULL) != PI_OK)
+        return;
+    pi_yaml_key(y, "activation");
+    pi_yaml_map(y, true);
+    pi_yaml_key(y, "name");
+    pi_yaml_key(y, pi_activation_name(s.act));
+    if (s.act == PI_ACT_FATRELU) {
+        pi_yaml_key(y, "threshold");
+        pi_yaml_f32(y, s.act_threshold);
+    }
+    pi_yaml_key(y, "sparse");
+    pi_yaml_bool(y, pi_activation_has_zeros(s.act));
+    pi_yaml_map_end(y);
+}
+
 static enum pi_code put_summary(struct pi_yaml_out *y, const struct pi_gguf *g, const char *path,
                                 struct pi_err *err)
 {
@@ -290,6 +311,8 @@ static enum pi_code put_summary(struct pi_yaml_out *y, const struct pi_gguf *g, 
         return put_predictor(y, path, err);
     if (pi_str_eq(kind, "placement"))
         return put_placement(y, path, err);
+    if (pi_str_eq(kind, "model"))
+        put_activation(y, g);
     return PI_OK;
 }
 

@@ -34,7 +34,7 @@ check_PROGRAMS += tests/edit_gguf
 tests_edit_gguf_SOURCES = tests/edit_gguf.c
 tests_edit_gguf_LDADD   = $(PI_RUNTIME_LIBS)
 
-pi_cli_tests += tests/cli/convert.sh tests/cli/convert-bad.sh tests/cli/convert-hostile.sh
+pi_cli_tests += tests/cli/convert.sh tests/cli/convert-bad.sh tests/cli/convert-dense.sh tests/cli/convert-hostile.sh
 EXTRA_DIST += tests/cli/convert_lib.sh
 
 # Fuzz targets; see tests/fuzz/fuzz.h.
