@@ -26,14 +26,15 @@ static void say(void *ctx, const char *line)
 /* What the command line says. */
 struct args {
     struct pi_convert_options o;
+    int layout;
     const char *type;
     struct pi_opt_each keep;
     struct pi_keep keeps[PI_OPT_EACH_MAX];
     uint32_t n_threads;
-    bool no_check, dump;
+    bool no_check, dump, layout_given;
 };
 
-#define N_OPTIONS 11
+#define N_OPTIONS 12
 
 static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
 {
@@ -59,6 +60,14 @@ static void option_table(struct args *a, struct pi_opt t[N_OPTIONS + 1])
          .help =
              "matrices whose name fits the pattern (as a shell's:\n*, ?, [...]) get this type; may be repeated, the first\n"
              "that fits wins"},
+        {.name = "layout",
+         .kind = PI_OPT_ENUM,
+         .dest = &a->layout,
+         .given = &a->layout_given,
+         .arg = "auto|neuron|row",
+         .help =
+             "of the down projections: a row a neuron, as sparse\nruns and GPUs read them, or as other programs do;\n"
+             "default auto: neuron, but row where the activation\nhas no zeros and the turned rows would take more"},
         {.name = "list",
          .kind = PI_OPT_FLAG,
          .dest = &a->o.list,
@@ -114,9 +123,9 @@ static enum pi_code check_args(struct args *a, const char *source, struct pi_err
         PI_FAIL(err, PI_E_USAGE, "no SOURCE given (see --help)");
     if (o->output != NULL && *o->output == '\0')
         PI_FAIL(err, PI_E_USAGE, "-o '': the output needs a name");
-    if (a->dump &&
-        (o->output != NULL || o->type_given || o->hidden_act != NULL || o->accept_edited ||
-         o->list || o->json || a->keep.n > 0 || o->predictor != NULL || a->no_check))
+    if (a->dump && (o->output != NULL || o->type_given || o->hidden_act != NULL ||
+                    o->accept_edited || o->list || o->json || a->layout_given || a->keep.n > 0 ||
+                    o->predictor != NULL || a->no_check))
         PI_FAIL(err, PI_E_USAGE,
                 "--dump writes no model: no other option but --verbose goes with it");
     if (a->dump)
@@ -124,6 +133,7 @@ static enum pi_code check_args(struct args *a, const char *source, struct pi_err
     PI_TRY(pi_recipe_find(a->type, &o->recipe, err));
     for (size_t i = 0; i < a->keep.n; i++)
         PI_TRY(pi_keep_parse(a->keep.v[i], &a->keeps[i], err));
+    o->layout = (enum pi_layout)a->layout; /* in the order of the choices */
     o->keep = a->keeps;
     o->n_keep = a->keep.n;
     if (o->output == NULL && !o->list)

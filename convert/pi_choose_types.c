@@ -61,6 +61,61 @@ static void choose(struct pi_plan_tensor *t, const struct pi_recipe_model *m,
         t->why = PI_PLAN_AS_ASKED;
 }
 
+/* Where "_t" stands in the name of a down projection's matrix or bias; NULL in others. */
+static char *down_mark(const struct pi_plan_tensor *t)
+{
+    char *at = strstr(t->name, ".ffn_down_t.");
+
+    return at != NULL ? at + strlen(".ffn_down") : NULL;
+}
+
+/* Would this one be better off as it is stored elsewhere? Its type was chosen. */
+static bool turning_costs(const struct pi_plan_tensor *t)
+{
+    if (!t->transpose)
+        return false;
+    return is_quantised(t->src_type) ||
+           (t->type != t->asked && pi_recipe_fit(t->asked, t->n_rows) == t->asked);
+}
+
+/* ffn_down_t becomes ffn_down: a matrix with its dimensions turned, a bias by its name alone. */
+static void turn_down(struct pi_plan_tensor *t)
+{
+    char *at = down_mark(t);
+    const uint64_t n_rows = t->n_rows;
+
+    memmove(at, at + 2, strlen(at + 2) + 1);
+    if (t->verbatim || t->n_dims == 1)
+        return;
+    t->n_rows = t->n_cols;
+    t->n_cols = n_rows;
+    t->transpose = !t->transpose;
+}
+
+/* Goes before a choice of types that counts. */
+static void choose_layout(struct pi_plan *p, const struct pi_recipe_model *m,
+                          const struct pi_write_options *opt)
+{
+    bool by_row = opt->layout == PI_LAYOUT_ROW;
+
+    for (size_t i = 0; i < p->n && opt->layout == PI_LAYOUT_AUTO && !opt->sparse; i++) {
+        if (down_mark(&p->t[i]) == NULL || p->t[i].verbatim || p->t[i].n_dims == 1)
+            continue;
+        choose(&p->t[i], m, opt);
+        by_row = by_row || turning_costs(&p->t[i]);
+    }
+    for (size_t i = 0; i < opt->n_keep; i++) /* names may change */
+        opt->keep[i].n_found = opt->keep[i].n_used = 0;
+    for (size_t i = 0; i < p->n && by_row; i++)
+        if (down_mark(&p->t[i]) != NULL)
+            turn_down(&p->t[i]);
+    if (by_row && opt->layout == PI_LAYOUT_AUTO)
+        pi_note(
+            opt->notes,
+            "the down projections stay row by row: turned they would be rounded again or take a wider type, and "
+            "a dense model gains nothing by it (--layout neuron turns them, for a GPU)");
+}
+
 static bool passes_unchanged(const struct pi_plan_tensor *t)
 {
     return t->type == t->src_type && !t->transpose;
@@ -151,6 +206,7 @@ enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_optio
     enum pi_code rc = PI_OK;
     const struct pi_recipe_model m = model_of(p);
 
+    choose_layout(p, &m, opt);
     for (size_t i = 0; i < p->n; i++) {
         struct pi_plan_tensor *t = &p->t[i];
 

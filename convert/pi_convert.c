@@ -563,18 +563,19 @@ enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err
 {
     enum pi_code rc = PI_OK;
     struct conversion c = {.opt = opt};
-    const struct pi_write_options wo = {.drop = drop_source,
-                                        .check = check_source,
-                                        .drop_ctx = &c,
-                                        .recipe = opt->recipe,
-                                        .keep_quantised = !opt->type_given,
-                                        .keep = opt->keep,
-                                        .n_keep = opt->n_keep,
-                                        .verbose = opt->verbose,
-                                        .pool = opt->pool,
-                                        .progress = opt->progress,
-                                        /* a list shows it all */
-                                        .notes = opt->list ? NULL : opt->notes};
+    struct pi_write_options wo = {.drop = drop_source,
+                                  .check = check_source,
+                                  .drop_ctx = &c,
+                                  .recipe = opt->recipe,
+                                  .layout = opt->layout,
+                                  .keep_quantised = !opt->type_given,
+                                  .keep = opt->keep,
+                                  .n_keep = opt->n_keep,
+                                  .verbose = opt->verbose,
+                                  .pool = opt->pool,
+                                  .progress = opt->progress,
+                                  /* a list shows it all */
+                                  .notes = opt->list ? NULL : opt->notes};
     bool is_folder;
 
     PI_TRY(pi_argument_check(opt->source, &is_folder, err));
@@ -586,6 +587,7 @@ enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err
         PI_TRY(
             pi_import_torch(opt->predictor, &c.shape, opt->recipe->file_type == 0, &c.pred, err));
     PI_TRY(check_output(&c, err));
+    wo.sparse = pi_activation_has_zeros(c.shape.act);
     PI_TRY(pi_plan_choose_types(&c.plan, &wo, err));
     PI_TRY(opt->list ? list_output(&c, &wo, err) : write_output(&c, &wo, err));
 out:

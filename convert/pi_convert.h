@@ -9,6 +9,7 @@
 #include "common/pi_type.h"
 #include "convert/pi_note.h"
 #include "convert/pi_recipe.h"
+#include "convert/pi_write_model.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@ struct pi_convert_options {
     bool type_given;                /* else quantised sources keep theirs */
     struct pi_keep *keep;           /* (n_keep) --keep; counts are written */
     size_t n_keep;
+    enum pi_layout layout; /* of the down projections */
     bool list;    /* write nothing but a list of what would be written; output may be NULL */
     FILE *report; /* the list; without list one JSON object on what was written, or NULL */
     bool json;    /* the list as a JSON object */

@@ -26,6 +26,13 @@ enum pi_plan_why {
     PI_PLAN_TRANSPOSED /* quantised in the source and to be transposed */
 };
 
+/* How the feed-forward blocks' down projections are to lie. */
+enum pi_layout {
+    PI_LAYOUT_AUTO,   /* by neuron, but where that gains nothing and costs something */
+    PI_LAYOUT_NEURON, /* ffn_down_t: a row a neuron, as sparse runs and GPUs read them */
+    PI_LAYOUT_ROW     /* ffn_down: a row an output, as other programs store and read them */
+};
+
 /* What quantisation cost: x the source's values, y what the target holds. */
 struct pi_plan_error {
     bool known;          /* measured: quantised here */
@@ -76,6 +83,8 @@ struct pi_write_options {
     enum pi_code (*check)(void *ctx, const void *p, uint64_t n, struct pi_err *err);
     void *drop_ctx;                 /* of both */
     const struct pi_recipe *recipe; /* of matrices */
+    enum pi_layout layout;
+    bool sparse;                    /* the activation has zeros; PI_LAYOUT_AUTO asks for it */
     bool keep_quantised;            /* quantised sources keep their type (no --type was given) */
     struct pi_keep *keep;           /* (n_keep) exceptions; their counts are written */
     size_t n_keep;
@@ -85,7 +94,9 @@ struct pi_write_options {
     const struct pi_notes *notes;
 };
 
-/* Sets the type of every tensor: vectors F32; matrices as the first pattern of keep says, else as the recipe does; a row that is no multiple of the type's block
+/* Sets layout and type of every tensor. Entries come with down projections by neuron (ffn_down_t); they become rows (ffn_down) where the layout says so, which
+ * PI_LAYOUT_AUTO does where no neuron can be left out and a row a neuron would be rounded a second time or need a wider type than was asked for.
+ * Types: vectors F32; matrices as the first pattern of keep says, else as the recipe does; a row that is no multiple of the type's block
  * falls back (pi_recipe_fit(); listed); a quantised source that must be transposed gets Q8_0 at least, F16 where rows are no multiple of 32: never 4 bits twice,
  * unless a pattern names it. PI_E_UNSUPPORTED for types without kernels, naming the tensor; PI_E_USAGE for a pattern that does nothing. */
 enum pi_code pi_plan_choose_types(struct pi_plan *p, const struct pi_write_options *opt,

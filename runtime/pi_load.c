@@ -186,8 +186,9 @@ static enum pi_code transpose(const struct pi_run_log *log, const struct pi_run_
     PI_TRY(pi_model_transpose_down(&l->model, &bytes, err));
     pi_run_notice(
         log,
-        "transposed the down projections, %.1f MiB of RAM; avoid it with: pi-convert %s -o FILE",
-        (double)bytes / 1048576.0, o->model);
+        "transposed the down projections, %.1f MiB of RAM; avoid it with: pi-convert %s -o FILE%s",
+        (double)bytes / 1048576.0, o->model,
+        pi_activation_has_zeros(l->model.shape.act) ? "" : " --layout neuron");
 out:
     return rc;
 }
