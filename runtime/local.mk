@@ -45,6 +45,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/server/pi_call.c runtime/server/pi_call_int.h \
 	runtime/server/pi_calls.c runtime/server/pi_calls.h \
 	runtime/server/pi_origin.c runtime/server/pi_origin.h \
+	runtime/server/pi_watch.c runtime/server/pi_watch.h \
 	runtime/pi_verify.c runtime/pi_verify.h
 libpi_runtime_a_CFLAGS = $(AM_CFLAGS)
 

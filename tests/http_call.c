@@ -1,15 +1,19 @@
 /*
  * http_call PORT METHOD PATH [BODY [HEADER]] - one request to a server on this machine, for tests: the status on a line, then the body as it came (chunks put together).
  * http_call --slow PORT METHOD PATH BODY SECONDS: sends the request and reads nothing for that long, then goes away.
+ * http_call --raw PORT SECONDS: sends standard input as it is and prints what comes, until the other end closes or is silent for that long.
+ * http_call --idle PORT N SECONDS: N connections that send half a request and then nothing for that long.
  */
 #include "config.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static char *data; /* (n) the answer */
@@ -77,12 +81,46 @@ static void print_chunks(const char *p)
     }
 }
 
+static int raw(const char *port, unsigned seconds)
+{
+    const struct timeval t = {.tv_sec = seconds};
+    static char buf[65536];
+    const int s = reach(port);
+    size_t k;
+    ssize_t got;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t)) != 0)
+        die("setsockopt");
+    while ((k = fread(buf, 1, sizeof(buf), stdin)) > 0)
+        if (send(s, buf, k, 0) != (ssize_t)k)
+            break; /* refused already: the answer says why */
+    while ((got = recv(s, buf, sizeof(buf), 0)) > 0)
+        (void)fwrite(buf, 1, (size_t)got, stdout);
+    return got < 0; /* not closed */
+}
+
+static int idle(const char *port, int count, unsigned seconds)
+{
+    static const char half[] = "GET /health HTTP/1.1\r\nHost: local";
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    for (int i = 0; i < count; i++)
+        (void)!write(reach(port), half, sizeof(half) - 1);
+    (void)sleep(seconds);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const int slow = argc > 1 && strcmp(argv[1], "--slow") == 0;
     char *body;
     int s;
 
+    if (argc == 4 && strcmp(argv[1], "--raw") == 0)
+        return raw(argv[2], (unsigned)atoi(argv[3]));
+    if (argc == 5 && strcmp(argv[1], "--idle") == 0)
+        return idle(argv[2], atoi(argv[3]), (unsigned)atoi(argv[4]));
     argv += slow;
     argc -= slow;
     if (argc < 4)

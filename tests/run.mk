@@ -11,6 +11,14 @@ pi_unit_tests += tests/t_origin
 tests_t_origin_SOURCES = tests/t_origin.c tests/tap.h
 tests_t_origin_LDADD   = $(PI_RUNTIME_LIBS)
 
+pi_unit_tests += tests/t_calls
+tests_t_calls_SOURCES = tests/t_calls.c tests/tap.h
+tests_t_calls_LDADD   = $(PI_RUNTIME_LIBS)
+
+pi_unit_tests += tests/t_watch
+tests_t_watch_SOURCES = tests/t_watch.c tests/tap.h
+tests_t_watch_LDADD   = $(PI_RUNTIME_LIBS)
+
 pi_unit_tests += tests/t_chat
 tests_t_chat_SOURCES = tests/t_chat.c tests/tok_vocab.h tests/tap.h
 tests_t_chat_LDADD   = $(PI_RUNTIME_LIBS)
@@ -26,7 +34,7 @@ tests_make_artifact_SOURCES = tests/make_artifact.c
 tests_make_artifact_LDADD   = $(PI_RUNTIME_LIBS)
 
 pi_cli_tests += tests/cli/run-options.sh tests/cli/ranges.sh tests/cli/run-generate.sh tests/cli/run-files.sh tests/cli/run-measure.sh \
-                tests/cli/reference.sh tests/cli/serve.sh tests/cli/page.sh tests/cli/chat.sh tests/cli/examples.sh
+                tests/cli/reference.sh tests/cli/serve.sh tests/cli/serve-hostile.sh tests/cli/page.sh tests/cli/chat.sh tests/cli/examples.sh
 EXTRA_DIST += tests/cli/run_lib.sh tests/cli/serve_lib.sh
 
 # Models with random weights and the answers that another implementation gives.

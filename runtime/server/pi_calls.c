@@ -22,7 +22,6 @@ struct pi_calls {
     uint64_t most_bytes;        /* that their answers may need */
     struct pi_choice **running; /* (n_slots) by slot; NULL: none */
     bool closed, dirty;         /* nothing more is taken in; something was dropped */
-    double poked;               /* when clients were last asked whether they are there */
     struct pi_calls_totals totals;
 };
 
@@ -79,13 +78,6 @@ static void wake(struct pi_call *c)
     }
 }
 
-static void wake_locked(struct pi_call *c)
-{
-    (void)pthread_mutex_lock(&c->lock);
-    wake(c);
-    (void)pthread_mutex_unlock(&c->lock);
-}
-
 /* A choice is at its end for whatever reason; its reference goes. */
 static void finish(struct pi_choice *x, enum pi_finish how, const struct pi_err *err)
 {
@@ -137,18 +129,45 @@ out:
     return rc;
 }
 
+/* Takes what waits of a call out of the queue, whose lock is held. */
+static void weed(struct pi_calls *q, const struct pi_call *c)
+{
+    struct pi_choice **at = &q->first, *x;
+
+    while ((x = *at) != NULL) {
+        if (x->call != c) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        q->n_waiting--;
+        finish(x, PI_FINISH_CANCELLED, NULL);
+    }
+    q->last = at;
+}
+
 void pi_call_drop(struct pi_calls *q, struct pi_call *c)
 {
     (void)pthread_mutex_lock(&q->lock);
     (void)pthread_mutex_lock(&c->lock);
     c->dropped = true;
     c->wake = NULL;
+    (void)pthread_mutex_unlock(&c->lock);
+    weed(q, c);
     q->n_open -= c->submitted;
     q->most_bytes -= c->submitted ? c->most_bytes : 0;
     q->dirty = true;
     (void)pthread_cond_signal(&q->more);
+    (void)pthread_mutex_lock(&c->lock);
     unref(c);
     (void)pthread_mutex_unlock(&q->lock);
+}
+
+void pi_call_poke(struct pi_call *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    wake(c);
+    (void)pthread_mutex_unlock(&c->lock);
 }
 
 /* The call's lock is held. */
@@ -293,38 +312,6 @@ static void cancel_some(struct pi_calls *q, bool dropped)
     }
 }
 
-/* Now and then clients that only wait are woken, so that the HTTP side sees which of them are gone. The queue's lock is held. */
-static void poke(struct pi_calls *q)
-{
-    const double now = pi_now();
-
-    if (now - q->poked < 1.0)
-        return;
-    q->poked = now;
-    for (uint32_t i = 0; i < q->opt.n_slots; i++)
-        if (q->running[i] != NULL)
-            wake_locked(q->running[i]->call);
-    for (struct pi_choice *x = q->first; x != NULL; x = x->next)
-        wake_locked(x->call);
-}
-
-/* Takes out of the queue those whose client is gone. The queue's lock is held. */
-static void weed(struct pi_calls *q)
-{
-    struct pi_choice **at = &q->first, *x;
-
-    while ((x = *at) != NULL) {
-        if (!is_dropped(x)) {
-            at = &x->next;
-            continue;
-        }
-        *at = x->next;
-        q->n_waiting--;
-        finish(x, PI_FINISH_CANCELLED, NULL);
-    }
-    q->last = at;
-}
-
 /* Fills free slots from the queue; says whether there is something to do. */
 static bool fill(struct pi_calls *q)
 {
@@ -334,8 +321,6 @@ static bool fill(struct pi_calls *q)
     (void)pthread_mutex_lock(&q->lock);
     dropped = q->dirty;
     q->dirty = false;
-    if (dropped)
-        weed(q);
     while (pi_batcher_free_slots(q->opt.batcher) > 0 && (x = take(q)) != NULL) {
         (void)pthread_mutex_unlock(&q->lock);
         if (is_dropped(x))
@@ -344,7 +329,6 @@ static bool fill(struct pi_calls *q)
             begin(q, x);
         (void)pthread_mutex_lock(&q->lock);
     }
-    poke(q);
     q->totals.active = pi_batcher_active(q->opt.batcher);
     pi_batcher_totals(q->opt.batcher, &q->totals.batch);
     (void)pthread_mutex_unlock(&q->lock);

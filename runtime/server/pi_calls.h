@@ -49,8 +49,10 @@ typedef void (*pi_call_wake)(void *ctx);
 
 enum pi_code pi_call_create(const struct pi_call_spec *spec, const struct pi_tokenizer *tok,
                             struct pi_call **out, struct pi_err *err) PI_MUST_CHECK;
-/* The HTTP side lets go; what is not done is cancelled. */
+/* The HTTP side lets go: what waits leaves the queue at once, what is being decoded is cancelled behind the round. */
 void pi_call_drop(struct pi_calls *q, struct pi_call *c);
+/* Calls the wake that pi_call_read() or pi_call_wait() left, if any, though nothing is new: somebody else has something to say. */
+void pi_call_poke(struct pi_call *c);
 
 /* Takes up to n bytes of the answer that were not taken yet; *done: there will be no more. When there are none now, wake(ctx) is called once there are; prepare, if
  * not NULL, is called before that under the call's lock (to stop listening without losing the wake). */
@@ -67,7 +69,9 @@ struct pi_calls_options {
     uint32_t n_ctx;             /* positions of a sequence */
     double
         time_limit; /* seconds from when a choice has a slot, then it ends as if by length; 0: none */
-    void (*look)(void *ctx); /* called by pi_calls_work(), between rounds and at least every 0.1 s of rest; or NULL */
+    void (*look)(
+        void *
+            ctx); /* called by pi_calls_work(), between rounds and at least every 0.1 s of rest; or NULL */
     void *look_ctx;
 };
 

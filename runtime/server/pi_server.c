@@ -7,23 +7,28 @@
 #include "runtime/server/pi_api.h"
 #include "runtime/server/pi_call_int.h"
 #include "runtime/server/pi_origin.h"
-#include "runtime/server/pi_web.h"
 #include "runtime/server/pi_status.h"
+#include "runtime/server/pi_watch.h"
+#include "runtime/server/pi_web.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#define STREAM_BLOCK   16384
-#define IDLE_SECONDS   60 /* a connection without progress */
+#define STREAM_BLOCK 16384
+#define IDLE_SECONDS 60 /* a connection without progress */
+#define READ_SECONDS \
+    120.0 /* until a request is there as a whole, from the connection's beginning or its last answer */
+#define CROWD_SECONDS  5.0 /* the same when most connections are taken */
+#define CONNECTIONS    1000
 #define GRACE_SECONDS  30.0
 #define QUEUE_PER_SLOT 64
 #define BODIES         16 /* largest requests that are kept at once, in bytes */
@@ -33,6 +38,7 @@ struct server {
     struct pi_loaded *l;
     struct pi_api api;
     struct pi_calls *calls;
+    struct pi_watch *watch;
     struct pi_status *status;
     char *model;   /* its name; owned */
     char own[256]; /* this machine's name, or empty */
@@ -46,7 +52,8 @@ struct server {
 struct request {
     struct server *s;
     struct MHD_Connection *connection;
-    char *body; /* (n) */
+    struct pi_watched *watched; /* the connection; or NULL */
+    char *body;                 /* (n) */
     size_t n, cap;
     bool too_large, too_many, refused;
     struct pi_call *call; /* or NULL */
@@ -123,31 +130,13 @@ static enum MHD_Result get_models(struct request *r, const char *path)
 static enum MHD_Result get_metrics(struct request *r)
 {
     struct pi_calls_totals t;
-    char *text;
-    const atomic_ullong *a = r->s->answers;
+    unsigned long long answers[6];
 
     pi_calls_get_totals(r->s->calls, &t);
-    text = pi_asprintf(
-        NULL,
-        "# TYPE pi_requests_total counter\n"
-        "pi_requests_total{status=\"2xx\"} %llu\npi_requests_total{status=\"4xx\"} %llu\n"
-        "pi_requests_total{status=\"5xx\"} %llu\n"
-        "# TYPE pi_choices_total counter\npi_choices_total %llu\n"
-        "# TYPE pi_prompt_tokens_total counter\npi_prompt_tokens_total %llu\n"
-        "# TYPE pi_reused_tokens_total counter\npi_reused_tokens_total %llu\n"
-        "# TYPE pi_generated_tokens_total counter\npi_generated_tokens_total %llu\n"
-        "# TYPE pi_decode_steps_total counter\npi_decode_steps_total %llu\n"
-        "# TYPE pi_prompt_seconds_total counter\npi_prompt_seconds_total %.6f\n"
-        "# TYPE pi_decode_seconds_total counter\npi_decode_seconds_total %.6f\n"
-        "# TYPE pi_sequences_active gauge\npi_sequences_active %u\n"
-        "# TYPE pi_sequences_waiting gauge\npi_sequences_waiting %u\n"
-        "# TYPE pi_uptime_seconds gauge\npi_uptime_seconds %.3f\n",
-        atomic_load(&a[2]), atomic_load(&a[4]), atomic_load(&a[5]), (unsigned long long)t.choices,
-        (unsigned long long)t.batch.prompt_tokens, (unsigned long long)t.batch.reused_tokens,
-        (unsigned long long)t.batch.drawn_tokens, (unsigned long long)t.batch.steps,
-        t.batch.s_prompt, t.batch.s_decode, (unsigned)t.active, (unsigned)t.waiting,
-        pi_now() - r->s->began);
-    return reply(r, 200, "text/plain; version=0.0.4", text, true);
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+        answers[i] = atomic_load_explicit(&r->s->answers[i], memory_order_relaxed);
+    return reply(r, 200, "text/plain; version=0.0.4",
+                 pi_status_metrics(&t, answers, pi_now() - r->s->began), true);
 }
 
 static enum MHD_Result get_status(struct request *r)
@@ -197,12 +186,16 @@ static bool is_gone(const struct request *r)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct pollfd p = {.events = POLLRDHUP};
 
-    if (info == NULL)
-        return false;
-    p.fd = info->connect_fd;
-    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    return info != NULL && pi_watch_is_gone(info->connect_fd);
+}
+
+/* Called by the watch while the other end is gone: lets the HTTP thread see it. */
+static void on_gone(void *ctx)
+{
+    const struct request *r = ctx;
+
+    pi_call_poke(r->call);
 }
 
 static ssize_t read_stream(void *ctx, uint64_t pos, char *to, size_t max)
@@ -258,6 +251,7 @@ static enum MHD_Result submit(struct request *r, enum pi_call_kind kind)
     rc = pi_calls_submit(r->s->calls, r->call, &err);
     if (rc != PI_OK)
         return refuse(r, pi_status_of(rc), err.msg, NULL, NULL);
+    pi_watch_waits(r->s->watch, r->watched, on_gone, r);
     if (streams)
         return stream(r);
     (void)pi_call_wait(r->call, resume, suspend, r);
@@ -410,6 +404,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
 {
     struct request *r = *state;
     enum MHD_Result done = MHD_YES;
+    const union MHD_ConnectionInfo *info;
 
     (void)version;
     if (r == NULL) { /* the header is there */
@@ -418,6 +413,8 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
             return MHD_NO;
         r->s = ctx;
         r->connection = connection;
+        info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        r->watched = info != NULL ? info->socket_context : NULL;
         *state = r;
         r->refused = refuse_head(r, method, path, &done);
         return done;
@@ -428,6 +425,8 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *connection, 
         *n_data = 0;
         return MHD_YES;
     }
+    if (r->call == NULL)
+        pi_watch_waits(r->s->watch, r->watched, NULL, NULL);
     return r->refused ? MHD_YES : answer(r, method, path);
 }
 
@@ -441,11 +440,28 @@ static void on_end(void *ctx, struct MHD_Connection *connection, void **state,
     (void)why;
     if (r == NULL)
         return;
+    pi_watch_reads(r->s->watch, r->watched);
     if (r->call != NULL)
         pi_call_drop(r->s->calls, r->call);
     drop_body(r);
     free(r);
     *state = NULL;
+}
+
+/* A connection begins or ends. */
+static void on_connection(void *ctx, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    const struct server *s = ctx;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = info != NULL ? pi_watch_open(s->watch, info->connect_fd) : NULL;
+    } else {
+        pi_watch_close(s->watch, *context);
+        *context = NULL;
+    }
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -473,6 +489,16 @@ static char *model_name(const char *path, struct pi_err *err)
     return pi_strndup(name, n, err);
 }
 
+/* What the limit of open files leaves beside the model's and the program's own. */
+static unsigned most_connections(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= CONNECTIONS + 200)
+        return CONNECTIONS;
+    return files.rlim_cur > 232 ? (unsigned)files.rlim_cur - 200 : 32;
+}
+
 static enum pi_code listen_on(struct server *s, struct MHD_Daemon **out, uint16_t *port_out,
                               struct pi_err *err)
 {
@@ -492,6 +518,8 @@ static enum pi_code listen_on(struct server *s, struct MHD_Daemon **out, uint16_
                                 MHD_ALLOW_SUSPEND_RESUME | (is_v6 ? MHD_USE_IPv6 : 0),
                             (uint16_t)o->port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR,
                             address, MHD_OPTION_NOTIFY_COMPLETED, on_end, NULL,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+                            MHD_OPTION_CONNECTION_LIMIT, most_connections(),
                             MHD_OPTION_CONNECTION_TIMEOUT, IDLE_SECONDS, MHD_OPTION_END);
     if (*out == NULL)
         return pi_err_set(err, PI_E_IO, "cannot listen on %s port %u%s%s", o->host,
@@ -516,6 +544,8 @@ static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
                                   .n_slots = o->n_parallel,
                                   .n_queue = o->n_parallel * QUEUE_PER_SLOT,
                                   .time_limit = o->time_limit};
+    const struct pi_watch_options wo = {
+        .most = most_connections(), .seconds = READ_SECONDS, .crowded_seconds = CROWD_SECONDS};
     struct pi_status_options so;
     bool known = true;
 
@@ -548,6 +578,7 @@ static enum pi_code set_up(struct server *s, const struct pi_run_log *log,
     PI_TRY(pi_batcher_create(&bo, s->l->tok, batcher, err));
     co.batcher = *batcher;
     PI_TRY(pi_calls_create(&co, &s->calls, err));
+    PI_TRY(pi_watch_create(&wo, &s->watch, err));
 out:
     return rc;
 }
@@ -573,6 +604,7 @@ out:
     if (daemon != NULL)
         MHD_stop_daemon(daemon);
     pi_batcher_destroy(batcher);
+    pi_watch_destroy(s.watch);
     pi_calls_destroy(s.calls);
     pi_status_destroy(s.status);
     free(s.model);

@@ -140,3 +140,27 @@ json_t *pi_status_json(struct pi_status *s, const struct pi_calls_totals *t)
                      share((double)b->step_tokens, b->s_decode), "neurons", "hot_unit", unit,
                      "per_layer", (json_int_t)shape_of(s)->n_ff, "steps", steps, "layers", layers);
 }
+
+char *pi_status_metrics(const struct pi_calls_totals *t, const unsigned long long answers[6],
+                        double uptime)
+{
+    return pi_asprintf(
+        NULL,
+        "# TYPE pi_requests_total counter\n"
+        "pi_requests_total{status=\"2xx\"} %llu\npi_requests_total{status=\"4xx\"} %llu\n"
+        "pi_requests_total{status=\"5xx\"} %llu\n"
+        "# TYPE pi_choices_total counter\npi_choices_total %llu\n"
+        "# TYPE pi_prompt_tokens_total counter\npi_prompt_tokens_total %llu\n"
+        "# TYPE pi_reused_tokens_total counter\npi_reused_tokens_total %llu\n"
+        "# TYPE pi_generated_tokens_total counter\npi_generated_tokens_total %llu\n"
+        "# TYPE pi_decode_steps_total counter\npi_decode_steps_total %llu\n"
+        "# TYPE pi_prompt_seconds_total counter\npi_prompt_seconds_total %.6f\n"
+        "# TYPE pi_decode_seconds_total counter\npi_decode_seconds_total %.6f\n"
+        "# TYPE pi_sequences_active gauge\npi_sequences_active %u\n"
+        "# TYPE pi_sequences_waiting gauge\npi_sequences_waiting %u\n"
+        "# TYPE pi_uptime_seconds gauge\npi_uptime_seconds %.3f\n",
+        answers[2], answers[4], answers[5], (unsigned long long)t->choices,
+        (unsigned long long)t->batch.prompt_tokens, (unsigned long long)t->batch.reused_tokens,
+        (unsigned long long)t->batch.drawn_tokens, (unsigned long long)t->batch.steps,
+        t->batch.s_prompt, t->batch.s_decode, (unsigned)t->active, (unsigned)t->waiting, uptime);
+}

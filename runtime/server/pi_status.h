@@ -28,4 +28,8 @@ void pi_status_look(void *ctx);
 /* The JSON of GET /status, a new reference; NULL: no memory. */
 json_t *pi_status_json(struct pi_status *s, const struct pi_calls_totals *t);
 
+/* The counters as Prometheus reads them; answers: by hundreds of their status; uptime: seconds. The caller's to free(); NULL: no memory. */
+char *pi_status_metrics(const struct pi_calls_totals *t, const unsigned long long answers[6],
+                        double uptime);
+
 #endif
