@@ -15,6 +15,7 @@
 #include "runtime/cpu/pi_cpu_simd_rows.h"
 #include "runtime/cpu/pi_cpu_simd_x86.h"
 
+#define Q8_EIGHT  /* pi_cpu_q8_x86_eight.h */
 #define VQ __m128 /* a float of each of four rows */
 #define VS \
     __m256i /* the rows' integer sums: of the first 16 products of each, then of the others */

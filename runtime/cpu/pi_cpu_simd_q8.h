@@ -221,6 +221,40 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
     q8_store(rows, nx, sum, out, ldo);
 }
 
+/* ---- eight rows side by side, where the ISA has it ---- */
+
+#if defined(Q8_EIGHT)
+#include "runtime/cpu/pi_cpu_q8_x86_eight.h"
+
+/* take_rows(), by eights while there are. */
+INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, size_t stride,
+                    const uint32_t *ids, uint32_t n_rows, const struct pi_q8 *x, uint32_t n,
+                    size_t row_bytes, float *out)
+{
+    uint32_t i = 0;
+
+    for (; eight != NULL && n_rows - i >= EIGHT; i += EIGHT) {
+        uint32_t n_next = least(n_rows - i - EIGHT, EIGHT);
+        const void *row[EIGHT];
+        const char *next[EIGHT];
+
+        for (uint32_t r = 0; r < EIGHT; r++)
+            row[r] = row_at(base, stride, ids != NULL ? ids[i + r] : i + r);
+        for (uint32_t r = 0; r < n_next; r++)
+            next[r] = row_at(base, stride, ids != NULL ? ids[i + EIGHT + r] : i + EIGHT + r);
+        eight(row, x, n, out + i, ahead_one(next, n_next, 0, row_bytes, n));
+    }
+    if (ids == NULL)
+        take_rows(some, row_at(base, stride, i), stride, NULL, n_rows - i, x, n, row_bytes,
+                  out + i);
+    else
+        take_rows(some, base, stride, ids + i, n_rows - i, x, n, row_bytes, out + i);
+}
+#define Q8_TAKE(T, ...) q8_take(dot_up_to_q8_##T, eight_rows_##T, __VA_ARGS__)
+#else
+#define Q8_TAKE(T, ...) take_rows(dot_up_to_q8_##T, __VA_ARGS__)
+#endif
+
 /* ---- functions of a type ---- */
 
 /* DOT(rows, nx, row, x, n, out, ldo, ahead) with the readers of type T. */
@@ -234,13 +268,13 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
     TARGET void Q8_FN(dot_rows_q8_##T)(const void *rows, size_t stride, uint32_t n_rows,       \
                                        const struct pi_q8 *x, uint32_t n, float *out)          \
     {                                                                                          \
-        take_rows(dot_up_to_q8_##T, rows, stride, NULL, n_rows, x, n, BYTES(n), out);          \
+        Q8_TAKE(T, rows, stride, NULL, n_rows, x, n, BYTES(n), out);                           \
     }                                                                                          \
     TARGET void Q8_FN(dot_ids_q8_##T)(const void *base, size_t stride, const uint32_t *ids,    \
                                       uint32_t n_ids, const struct pi_q8 *x, uint32_t n,       \
                                       float *out)                                              \
     {                                                                                          \
-        take_rows(dot_up_to_q8_##T, base, stride, ids, n_ids, x, n, BYTES(n), out);            \
+        Q8_TAKE(T, base, stride, ids, n_ids, x, n, BYTES(n), out);                             \
     }                                                                                          \
     TARGET void Q8_FN(dot_many_q8_##T)(                                                        \
         const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids, uint32_t n_next, \
