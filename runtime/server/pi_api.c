@@ -99,6 +99,10 @@ static enum pi_code refuse_unknown(struct reader *r, enum pi_call_kind kind)
     v = get(r, "echo");
     if (kind == PI_CALL_TEXT && v != NULL && !json_is_false(v))
         return refuse(r, "echo", "not supported");
+    v = get(r, "modalities");
+    if (v != NULL && !(json_array_size(v) == 1 && json_is_string(json_array_get(v, 0)) &&
+                       strcmp(json_string_value(json_array_get(v, 0)), "text") == 0))
+        return refuse(r, "modalities", "only [\"text\"] is supported");
     v = get(r, "response_format");
     type = json_object_get(v, "type");
     if (v != NULL && !(json_is_string(type) && strcmp(json_string_value(type), "text") == 0))
@@ -164,9 +168,8 @@ static enum pi_code read_seed(struct reader *r)
             r->spec.sampler.seed = seed & 0xffffffff;
         return PI_OK;
     }
-    if (!json_is_integer(v) || json_integer_value(v) < 0 ||
-        json_integer_value(v) > 9007199254740991)
-        return refuse(r, "seed", "expected a whole number from 0 to 9007199254740991");
+    if (!json_is_integer(v))
+        return refuse(r, "seed", "expected a whole number of 64 bits");
     r->spec.sampler.seed = (uint64_t)json_integer_value(v);
     return PI_OK;
 }
@@ -414,7 +417,7 @@ static enum pi_code check_room(struct reader *r)
         const size_t n = r->prompts[i].n;
 
         if (n == 0)
-            return refuse(r, "prompt", "empty, and the model has no token that begins a text");
+            return refuse(r, "prompt", "no tokens");
         if (n > r->api->n_ctx || (!r->spec.soft && r->spec.n_predict != UINT32_MAX &&
                                   r->spec.n_predict > r->api->n_ctx - n)) {
             r->fault->code = "context_length_exceeded";

@@ -206,6 +206,27 @@ static json_t *chat_logprobs(const struct pi_choice *x, size_t from, size_t to)
     return json_pack("{s:o}", "content", list);
 }
 
+/* Characters of the text that begin in a token: what text_offset counts. */
+static size_t piece_characters(const struct pi_call *c, int32_t token)
+{
+    const struct pi_str p = pi_tokenizer_piece(c->tok, token);
+    size_t n = 0;
+
+    for (size_t i = 0; i < p.n; i++)
+        n += ((unsigned char)p.p[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static void set_logprob(const struct pi_call *c, json_t *to, int32_t token, float logprob)
+{
+    json_t *name = piece_text(c, token);
+
+    if (json_object_get(to, json_string_value(name)) == NULL)
+        (void)json_object_set_new(to, json_string_value(name), json_real((double)logprob));
+    json_decref(name);
+}
+
+/* The token that was drawn is always among the tops: up to one more than were asked for. */
 static json_t *text_logprobs(const struct pi_choice *x, size_t from, size_t to)
 {
     json_t *tokens = json_array(), *probs = json_array(), *tops = json_array(),
@@ -213,23 +234,22 @@ static json_t *text_logprobs(const struct pi_choice *x, size_t from, size_t to)
     size_t offset = 0;
 
     for (size_t i = 0; i < from; i++)
-        offset += pi_tokenizer_piece(x->call->tok, x->tokens[i].token).n;
+        offset += piece_characters(x->call, x->tokens[i].token);
     for (size_t i = from; i < to; i++) {
         const struct pi_choice_token *t = &x->tokens[i];
         json_t *top = json_object();
 
         for (uint32_t k = 0; k < t->n_top; k++) {
             const struct pi_top_token *o = &x->tops[t->first_top + k];
-            json_t *name = piece_text(x->call, o->token);
 
-            (void)json_object_set_new(top, json_string_value(name), json_real((double)o->logprob));
-            json_decref(name);
+            set_logprob(x->call, top, o->token, o->logprob);
         }
+        set_logprob(x->call, top, t->token, t->logprob);
         (void)json_array_append_new(tokens, piece_text(x->call, t->token));
         (void)json_array_append_new(probs, json_real((double)t->logprob));
         (void)json_array_append_new(tops, top);
         (void)json_array_append_new(offsets, json_integer((json_int_t)offset));
-        offset += pi_tokenizer_piece(x->call->tok, t->token).n;
+        offset += piece_characters(x->call, t->token);
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", probs,
                      "top_logprobs", tops, "text_offset", offsets);
@@ -308,7 +328,9 @@ static void send_delta(struct pi_choice *x)
     if (n == 0 && x->finish == NULL && (!c->spec.logprobs || x->n_tokens == x->n_tokens_sent))
         return;
     choice = json_pack("{s:i, s:o, s:s?}", "index", (int)x->index, "logprobs",
-                       logprobs(x, x->n_tokens_sent, x->n_tokens), "finish_reason", x->finish);
+                       x->n_tokens > x->n_tokens_sent ? logprobs(x, x->n_tokens_sent, x->n_tokens)
+                                                      : json_null(),
+                       "finish_reason", x->finish);
     if (c->spec.kind == PI_CALL_TEXT)
         (void)json_object_set_new(choice, "text", json_stringn(text, n));
     else
@@ -333,6 +355,8 @@ static void send_role(struct pi_choice *x)
                               json_pack("[{s:i, s:{s:s, s:s}, s:n, s:n}]", "index", (int)x->index,
                                         "delta", "role", "assistant", "content", "", "logprobs",
                                         "finish_reason"));
+    if (x->call->spec.usage)
+        (void)json_object_set_new(j, "usage", json_null());
     send(x->call, j);
 }
 

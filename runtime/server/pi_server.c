@@ -55,7 +55,7 @@ struct request {
     struct pi_watched *watched; /* the connection; or NULL */
     char *body;                 /* (n) */
     size_t n, cap;
-    bool too_large, too_many, refused;
+    bool too_large, too_many, refused, takes_post;
     struct pi_call *call; /* or NULL */
 };
 
@@ -85,6 +85,9 @@ static enum MHD_Result reply(struct request *r, unsigned status, const char *typ
     (void)MHD_add_response_header(m, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     if (status == 401)
         (void)MHD_add_response_header(m, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == 405)
+        (void)MHD_add_response_header(m, MHD_HTTP_HEADER_ALLOW,
+                                      r->takes_post ? "POST" : "GET, HEAD");
     if (status == 503)
         (void)MHD_add_response_header(m, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     atomic_fetch_add_explicit(&r->s->answers[status / 100 % 6], 1, memory_order_relaxed);
@@ -353,11 +356,12 @@ static bool refuse_head(struct request *r, const char *method, const char *path,
 {
     const char *key = r->s->o->api_key;
 
+    r->takes_post = is_post_path(path);
     if (refuse_browser(r, done))
         return true;
-    if (!is_post_path(path) && !is_get_path(path))
+    if (!r->takes_post && !is_get_path(path))
         *done = refuse(r, 404, "no such path", NULL, NULL);
-    else if (is_post_path(path) ? strcmp(method, "POST") != 0 : !is_get(method))
+    else if (r->takes_post ? strcmp(method, "POST") != 0 : !is_get(method))
         *done = refuse(r, 405, "not with this method", NULL, NULL);
     else if (key != NULL && !is_open_path(path) &&
              !is_key(key, header_of(r, MHD_HTTP_HEADER_AUTHORIZATION)))

@@ -62,12 +62,25 @@ check $? 'two prompts of two choices'
 call POST /v1/completions '{"prompt":[1,5,9],"max_tokens":3,"temperature":0,"logprobs":2}'
 [ "$got" = 200 ] && said '"token_logprobs":\[-[0-9.]+,' && said '"text_offset":\[0,'
 check $? 'tokens in, probabilities out'
+# With temperature 100 a token is drawn that is not the most probable one, and is told all the same.
+call POST /v1/completions '{"prompt":[1,5,9],"max_tokens":8,"temperature":100,"seed":1,"logprobs":0}'
+[ "$got" = 200 ] && [ "$(grep -o '"token_logprobs":\[[^]]*' "$tmp/out" | grep -o -e '-[0-9.e-]*' | sort)" = "$(grep -o '"top_logprobs":\[[^]]*' "$tmp/out" | grep -o -e ':-[0-9.e-]*' | tr -d : | sort)" ]
+check $? 'the token that was drawn is among the most probable ones that are told'
+call POST /v1/completions '{"prompt":[1,5,9],"max_tokens":2,"ignore_eos":true,"stream":true,"logprobs":1}'
+[ "$(grep -c '"logprobs":{"tokens":\["' "$tmp/out")" -ge 1 ] && ! grep -q '"tokens":\[\]' "$tmp/out"
+check $? 'no probabilities of no tokens'
 call POST /v1/chat/completions '{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Hi"}]}],"max_tokens":4,"seed":1,"logprobs":true,"top_logprobs":2}'
 [ "$got" = 200 ] && said '"object":"chat.completion"' && said '"role":"assistant"' && said '"top_logprobs":\[\{"token":'
 check $? 'a chat'
 call POST /v1/chat/completions '{"stream":true,"messages":[{"role":"user","content":"Hi"}],"max_tokens":4,"seed":1}'
 [ "$got" = 200 ] && sed -n 1p "$tmp/out" | grep -q '"delta":{"role":"assistant"' && grep -q '"finish_reason":"' "$tmp/out"
 check $? 'a chat, streamed'
+call POST /v1/chat/completions '{"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"Hi"}],"max_tokens":4}'
+[ "$(grep -c '^data: {' "$tmp/out")" = "$(grep -c '"usage":' "$tmp/out")" ] && [ "$(grep -c '"usage":null' "$tmp/out")" -ge 2 ]
+check $? 'usage in every event of a chat'
+call POST /v1/completions '{"prompt":"x","max_tokens":4,"seed":-9223372036854775808,"user":"me","foo":{"bar":[1]},"logit_bias":{},"presence_penalty":0}'
+[ "$got" = 200 ]
+check $? 'any seed of 64 bits; members that are not known or ask for nothing'
 first=$(printf '%s' "$streamed" | cut -c 3-5)
 call POST /v1/completions "$body,\"stop\":[\"$first\"]}"
 said '"finish_reason":"stop"' && ! grep -qF "\"text\":$text" "$tmp/out"
@@ -77,7 +90,19 @@ refused 400 'no JSON object' /v1/completions '{"prompt":'
 refused 400 '"param":"prompt"' /v1/completions '{}'
 refused 400 '"param":"temperature"' /v1/completions '{"prompt":"x","temperature":-1}'
 refused 400 '"param":"max_tokens"' /v1/completions '{"prompt":"x","max_tokens":1.5}'
-refused 400 '"param":"seed"' /v1/completions '{"prompt":"x","seed":-1}'
+refused 400 '"param":"seed"' /v1/completions '{"prompt":"x","seed":1.5}'
+refused 400 'too big integer' /v1/completions '{"prompt":"x","seed":9223372036854775808}'
+refused 400 '"param":"modalities"' /v1/chat/completions '{"modalities":["text","audio"],"messages":[{"role":"user","content":"x"}]}'
+refused 400 '"param":"response_format"' /v1/chat/completions '{"response_format":{"type":"json_object"},"messages":[{"role":"user","content":"x"}]}'
+refused 400 '"param":"tools"' /v1/chat/completions '{"tools":[{"type":"function"}],"messages":[{"role":"user","content":"x"}]}'
+for value in 1e999 NaN -1e999 '"5"' true '[]' 0x10; do
+    refused 400 'temperature|no JSON' /v1/completions "{\"prompt\":\"x\",\"temperature\":$value}"
+done
+refused 400 'duplicate object key' /v1/completions '{"prompt":"x","prompt":"y"}'
+refused 400 'depth' /v1/completions "{\"prompt\":$(head -c 100000 /dev/zero | tr '\0' '[')"
+refused 400 'decode byte' /v1/completions "$(printf '{"prompt":"\377\376"}')"
+refused 400 'invalid Unicode' /v1/completions '{"prompt":"\ud800"}'
+refused 400 'no tokens' /v1/completions '{"prompt":[[]]}'
 refused 400 '"param":"n"' /v1/completions '{"prompt":"x","n":1000000}'
 refused 400 '"param":"stop"' /v1/completions '{"prompt":"x","stop":[""]}'
 refused 400 'the limit is 1024.*"param":"stop"' /v1/completions "{\"prompt\":\"x\",\"stop\":[\"$(head -c 2000 /dev/zero | tr '\0' a)\"]}"
@@ -104,6 +129,9 @@ check $? 'no such path'
 call GET /v1/completions ''
 [ "$got" = 405 ]
 check $? 'no such method'
+printf 'GET /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' | http_call --raw "$port" 30 >"$tmp/out"
+said '^Allow: POST.$'
+check $? 'and which there is'
 
 # Answers larger than what the kernel keeps for a socket: a client that never reads holds no slot once they are made, one that goes away none at all.
 big='{"prompt":"x","max_tokens":240,"ignore_eos":true,"stream":true,"n":8,"logprobs":20}'
