@@ -189,6 +189,8 @@ check Stop stops it: $turn.dataset.done === "stopped" && /stopped$/.test($turn.q
 check the slot is free: $idle
 check the view says so: el("speed").textContent === "idle" && /^0 of 1 slots/.test(el("slots").textContent)
 check what was said remains said: messages.length === 2 && messages[1].content.length > 300
+# A busy machine's answer may be longer than what the context has left for it in the next question.
+do messages[1].content = messages[1].content.slice(0, 300)
 click #prompt
 type And then
 press Enter
