@@ -34,6 +34,7 @@ libpi_common_a_SOURCES = \
 	common/pi_reads.c common/pi_reads.h \
 	common/pi_schedule.c common/pi_schedule.h \
 	common/pi_shape.c common/pi_shape.h \
+	common/pi_le.h \
 	common/pi_size.h \
 	common/pi_svg.c common/pi_svg.h \
 	common/pi_tok_bpe.c common/pi_tok_int.h common/pi_tok_merge.c \

@@ -4,6 +4,7 @@
 #include "common/pi_gguf.h"
 
 #include "common/pi_gguf_int.h"
+#include "common/pi_le.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -114,9 +115,9 @@ int64_t pi_gguf_elem_i64(const struct pi_gguf_kv *kv, uint64_t i)
     case PI_GGUF_I8:
         return (int8_t)*p;
     case PI_GGUF_U16:
-        return p[0] | p[1] << 8;
+        return pi_load_u16(p);
     case PI_GGUF_I16:
-        return (int16_t)(p[0] | p[1] << 8);
+        return (int16_t)pi_load_u16(p);
     case PI_GGUF_U32:
         return pi_load_u32(p);
     case PI_GGUF_I32:

@@ -12,28 +12,6 @@
 #define PI_GGUF_MAX_KEY  65535
 #define PI_GGUF_MAX_NAME 255
 
-static inline uint32_t pi_load_u32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static inline uint64_t pi_load_u64(const uint8_t *p)
-{
-    return (uint64_t)pi_load_u32(p) | (uint64_t)pi_load_u32(p + 4) << 32;
-}
-
-static inline void pi_store_u32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
-static inline void pi_store_u64(uint8_t *p, uint64_t v)
-{
-    pi_store_u32(p, (uint32_t)v);
-    pi_store_u32(p + 4, (uint32_t)(v >> 32));
-}
-
 /* The end of a message about a CRC that does not fit: what it may mean, and for models the way out. */
 const char *pi_gguf_edited_hint(const struct pi_gguf *g);
 

@@ -5,6 +5,7 @@
 
 #include "common/pi_alloc.h"
 #include "common/pi_gguf_int.h"
+#include "common/pi_le.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 
 #include "common/pi_alloc.h"
 #include "common/pi_artifact_int.h"
+#include "common/pi_le.h"
 #include "common/pi_shape.h"
 #include "common/pi_size.h"
 
@@ -221,7 +222,7 @@ static enum pi_code unpack(const struct pi_profile *p, uint32_t layer, const cha
 
     PI_ALLOC(x, n, err);
     for (size_t i = 0; i < n; i++) {
-        uint32_t h = (uint32_t)src[2 * i] | (uint32_t)src[2 * i + 1] << 8;
+        uint32_t h = pi_load_u16(src + 2 * i);
 
         if ((h & BF16_EXPONENT) == BF16_EXPONENT)
             PI_FAIL(err, PI_E_CORRUPT, "%s: layer %u, sample %zu: the %s is not finite",

@@ -3,7 +3,9 @@ noinst_LIBRARIES += libpi_convert.a
 libpi_convert_a_SOURCES = \
 	convert/pi_argument.c convert/pi_argument.h \
 	convert/pi_choose_types.c \
-	convert/pi_convert.c convert/pi_convert.h \
+	convert/pi_convert.c convert/pi_convert.h convert/pi_convert_int.h \
+	convert/pi_convert_check.c \
+	convert/pi_convert_open.c \
 	convert/pi_convert_report.c convert/pi_convert_report.h \
 	convert/pi_dump.c convert/pi_dump.h \
 	convert/pi_gguf_import.c convert/pi_gguf_import.h \

@@ -3,6 +3,7 @@
 #include "convert/pi_dump.h"
 #include "common/pi_artifact.h"
 #include "common/pi_gguf.h"
+#include "common/pi_le.h"
 #include "common/pi_placement.h"
 #include "common/pi_predictor.h"
 #include "common/pi_profile.h"
@@ -13,15 +14,6 @@
 #include <string.h>
 
 #define SHORT_ARRAY 8 /* longer ones are shortened to their length and first elements */
-
-static uint64_t load_le(const uint8_t *p, unsigned n)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = n; i > 0; i--)
-        v = v << 8 | p[i - 1];
-    return v;
-}
 
 static void put_scalar(struct pi_yaml_out *y, enum pi_gguf_vtype type, const uint8_t *p)
 {
@@ -38,19 +30,19 @@ static void put_scalar(struct pi_yaml_out *y, enum pi_gguf_vtype type, const uin
         pi_yaml_i64(y, (int8_t)p[0]);
         return;
     case PI_GGUF_U16:
-        pi_yaml_u64(y, load_le(p, 2));
+        pi_yaml_u64(y, pi_load_u16(p));
         return;
     case PI_GGUF_I16:
-        pi_yaml_i64(y, (int16_t)load_le(p, 2));
+        pi_yaml_i64(y, (int16_t)pi_load_u16(p));
         return;
     case PI_GGUF_U32:
-        pi_yaml_u64(y, load_le(p, 4));
+        pi_yaml_u64(y, pi_load_u32(p));
         return;
     case PI_GGUF_I32:
-        pi_yaml_i64(y, (int32_t)load_le(p, 4));
+        pi_yaml_i64(y, (int32_t)pi_load_u32(p));
         return;
     case PI_GGUF_F32:
-        bits32 = (uint32_t)load_le(p, 4);
+        bits32 = pi_load_u32(p);
         memcpy(&f, &bits32, sizeof(f));
         pi_yaml_f32(y, f);
         return;
@@ -58,13 +50,13 @@ static void put_scalar(struct pi_yaml_out *y, enum pi_gguf_vtype type, const uin
         pi_yaml_bool(y, p[0] != 0);
         return;
     case PI_GGUF_U64:
-        pi_yaml_u64(y, load_le(p, 8));
+        pi_yaml_u64(y, pi_load_u64(p));
         return;
     case PI_GGUF_I64:
-        pi_yaml_i64(y, (int64_t)load_le(p, 8));
+        pi_yaml_i64(y, (int64_t)pi_load_u64(p));
         return;
     case PI_GGUF_F64:
-        bits64 = load_le(p, 8);
+        bits64 = pi_load_u64(p);
         memcpy(&d, &bits64, sizeof(d));
         pi_yaml_f64(y, d);
         return;

@@ -98,16 +98,13 @@ out:
     return rc;
 }
 
-enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override,
+enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const struct pi_shape *s,
                                struct pi_gguf_writer *w, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct pi_shape s;
+    const char *arch = pi_arch_name(s->arch);
     char key[96];
-    const char *arch;
 
-    PI_TRY(pi_shape_read(g, act_override, &s, err));
-    arch = pi_arch_name(s.arch);
     for (size_t i = 0; i < g->n_kv; i++) {
         bool drop = g->kv[i].key.n > 6 && memcmp(g->kv[i].key.p, "split.", 6) == 0;
 
@@ -117,18 +114,18 @@ enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override
             PI_TRY(pi_gguf_set_copy(w, &g->kv[i], err));
     }
     (void)snprintf(key, sizeof(key), "%s.hidden_activation", arch);
-    PI_TRY(pi_gguf_set_string(w, key, pi_activation_name(s.act), err));
-    if (s.act == PI_ACT_FATRELU) {
+    PI_TRY(pi_gguf_set_string(w, key, pi_activation_name(s->act), err));
+    if (s->act == PI_ACT_FATRELU) {
         (void)snprintf(key, sizeof(key), "%s.hidden_activation_threshold", arch);
-        PI_TRY(pi_gguf_set_f32(w, key, s.act_threshold, err));
+        PI_TRY(pi_gguf_set_f32(w, key, s->act_threshold, err));
     }
-    if (s.layer_norm) { /* PowerInfer's OPT files lack it and say a context of 2050 */
+    if (s->layer_norm) { /* PowerInfer's OPT files lack it and say a context of 2050 */
         (void)snprintf(key, sizeof(key), "%s.attention.layer_norm_epsilon", arch);
-        PI_TRY(pi_gguf_set_f32(w, key, s.norm_eps, err));
+        PI_TRY(pi_gguf_set_f32(w, key, s->norm_eps, err));
     }
-    if (s.learned_pos) {
+    if (s->learned_pos) {
         (void)snprintf(key, sizeof(key), "%s.context_length", arch);
-        PI_TRY(pi_gguf_set_u32(w, key, s.n_ctx_train, err));
+        PI_TRY(pi_gguf_set_u32(w, key, s->n_ctx_train, err));
     }
 out:
     return rc;

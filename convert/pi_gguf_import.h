@@ -15,9 +15,9 @@
 enum pi_code pi_gguf_map(const struct pi_gguf *g, struct pi_plan *plan,
                          struct pi_err *err) PI_MUST_CHECK;
 
-/* Copies every key but those that describe the file itself (checksums, alignment, quantisation). act_override: --hidden-act or NULL; {arch}.hidden_activation
- * is always set. */
-enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const char *act_override,
+/* Copies every key but those that describe the file itself (checksums, alignment, quantisation). s: of the target;
+ * {arch}.hidden_activation is always set. */
+enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const struct pi_shape *s,
                                struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
 /* What the architecture has no place for: PI_E_UNSUPPORTED, naming it (parts of another architecture or of a form that nobody here reads, such as scales;

@@ -6,6 +6,7 @@
 
 #include "convert/pi_safetensors.h"
 #include "common/pi_alloc.h"
+#include "common/pi_le.h"
 #include "common/pi_size.h"
 #include "convert/pi_json.h"
 
@@ -166,12 +167,11 @@ out:
 static enum pi_code read_length(const uint8_t *data, size_t size, const char *path, uint64_t *n_out,
                                 struct pi_err *err)
 {
-    uint64_t n = 0;
+    uint64_t n;
 
     if (size < 8)
         return pi_err_set(err, PI_E_CORRUPT, "%s: %zu bytes are no safetensors file", path, size);
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | data[i];
+    n = pi_load_u64(data);
     if (n > size - 8)
         return pi_err_set(err, PI_E_CORRUPT,
                           "%s: a header of %llu bytes does not fit a file of %zu", path,

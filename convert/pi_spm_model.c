@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "convert/pi_hf_vocab.h"
+#include "common/pi_le.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,14 +64,10 @@ static bool read_varint(struct pb *b, uint64_t *out)
 
 static bool read_fixed(struct pb *b, unsigned n, uint64_t *out)
 {
-    uint64_t v = 0;
-
     if ((size_t)(b->end - b->p) < n)
         return false;
-    for (unsigned i = n; i > 0; i--)
-        v = v << 8 | b->p[i - 1];
+    *out = pi_load_le(b->p, n);
     b->p += n;
-    *out = v;
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_le.h"
 #include "common/pi_size.h"
 #include "convert/pi_torch_int.h"
 
@@ -83,14 +84,12 @@ static enum pi_code take(struct pi_pickle *vm, uint64_t n, const uint8_t **out)
     return PI_OK;
 }
 
-static enum pi_code take_number(struct pi_pickle *vm, int bytes, uint64_t *out)
+static enum pi_code take_number(struct pi_pickle *vm, unsigned bytes, uint64_t *out)
 {
     const uint8_t *p = NULL;
-    enum pi_code rc = take(vm, (uint64_t)bytes, &p);
+    enum pi_code rc = take(vm, bytes, &p);
 
-    *out = 0;
-    while (rc == PI_OK && bytes-- > 0)
-        *out = *out << 8 | p[bytes];
+    *out = rc == PI_OK ? pi_load_le(p, bytes) : 0;
     return rc;
 }
 
@@ -392,20 +391,18 @@ out:
 static enum pi_code push_long(struct pi_pickle *vm, uint64_t n)
 {
     const uint8_t *p = NULL;
-    uint64_t v = 0;
     enum pi_code rc = take(vm, n, &p);
 
     if (rc != PI_OK)
         return rc;
     if (n > 8 || (n > 0 && (p[n - 1] & 0x80) != 0))
         return push_kind(vm, PI_PICKLE_OPAQUE);
-    while (n-- > 0)
-        v = v << 8 | p[n];
-    return push(vm, (struct pi_pickle_value){.kind = PI_PICKLE_INTEGER, .i = v});
+    return push(
+        vm, (struct pi_pickle_value){.kind = PI_PICKLE_INTEGER, .i = pi_load_le(p, (unsigned)n)});
 }
 
 /* An operand of so many bytes, then what is done with it. */
-static enum pi_code sized(struct pi_pickle *vm, int bytes,
+static enum pi_code sized(struct pi_pickle *vm, unsigned bytes,
                           enum pi_code (*then)(struct pi_pickle *, uint64_t))
 {
     uint64_t n = 0;

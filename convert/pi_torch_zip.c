@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_le.h"
 #include "convert/pi_torch_int.h"
 
 #include <stdlib.h>
@@ -21,18 +22,9 @@ struct reader {
     struct pi_err *err;
 };
 
-static uint64_t number(const uint8_t *p, int bytes)
-{
-    uint64_t v = 0;
-
-    while (bytes-- > 0)
-        v = v << 8 | p[bytes];
-    return v;
-}
-
 static bool is_signature(const struct reader *r, uint64_t at, uint64_t bytes, uint32_t what)
 {
-    return at <= r->size && bytes <= r->size - at && number(r->data + at, 4) == what;
+    return at <= r->size && bytes <= r->size - at && pi_load_le(r->data + at, 4) == what;
 }
 
 static enum pi_code corrupt(const struct reader *r, const char *what)
@@ -52,19 +44,19 @@ static enum pi_code find_directory(const struct reader *r, uint64_t *at, uint64_
             return corrupt(r, "its directory is missing (an interrupted download?)");
         end--;
     }
-    *n = number(r->data + end + 10, 2);
-    *bytes = number(r->data + end + 12, 4);
-    *at = number(r->data + end + 16, 4);
-    if (number(r->data + end + 4, 2) != 0 && number(r->data + end + 4, 2) != 0xffff)
+    *n = pi_load_le(r->data + end + 10, 2);
+    *bytes = pi_load_le(r->data + end + 12, 4);
+    *at = pi_load_le(r->data + end + 16, 4);
+    if (pi_load_le(r->data + end + 4, 2) != 0 && pi_load_le(r->data + end + 4, 2) != 0xffff)
         return pi_err_set(r->err, PI_E_UNSUPPORTED, "%s: a zip file in several parts", r->path);
     if (end >= LOCATOR_BYTES && is_signature(r, end - LOCATOR_BYTES, LOCATOR_BYTES, 0x07064b50)) {
-        const uint64_t end64 = number(r->data + end - LOCATOR_BYTES + 8, 8);
+        const uint64_t end64 = pi_load_le(r->data + end - LOCATOR_BYTES + 8, 8);
 
         if (!is_signature(r, end64, END64_BYTES, 0x06064b50))
             return corrupt(r, "its 64-bit directory end is not where it should be");
-        *n = number(r->data + end64 + 32, 8);
-        *bytes = number(r->data + end64 + 40, 8);
-        *at = number(r->data + end64 + 48, 8);
+        *n = pi_load_le(r->data + end64 + 32, 8);
+        *bytes = pi_load_le(r->data + end64 + 40, 8);
+        *at = pi_load_le(r->data + end64 + 48, 8);
     }
     if (*at > r->size || *bytes > r->size - *at || *n > *bytes / ENTRY_BYTES)
         return corrupt(r, "its directory does not lie in the file");
@@ -85,15 +77,15 @@ static bool read_extra(const uint8_t *extra, size_t n_extra, uint64_t *size, uin
     if (*offset == UINT32_MAX)
         want[n_want++] = offset;
     while (n_want > 0 && n_extra - at >= 4) {
-        const size_t n = (size_t)number(extra + at + 2, 2);
+        const size_t n = (size_t)pi_load_le(extra + at + 2, 2);
 
         if (n > n_extra - at - 4)
             return false;
-        if (number(extra + at, 2) == 1) {
+        if (pi_load_le(extra + at, 2) == 1) {
             if (n < 8 * n_want)
                 return false;
             for (size_t i = 0; i < n_want; i++) {
-                v = number(extra + at + 4 + 8 * i, 8);
+                v = pi_load_le(extra + at + 4 + 8 * i, 8);
                 *want[i] = v;
             }
             return true;
@@ -111,33 +103,33 @@ static enum pi_code read_entry(const struct reader *r, uint64_t *at, uint64_t en
     uint64_t size, packed, offset, data;
     size_t n_name, n_extra;
 
-    if (end - *at < ENTRY_BYTES || number(p, 4) != 0x02014b50)
+    if (end - *at < ENTRY_BYTES || pi_load_le(p, 4) != 0x02014b50)
         return corrupt(r, "its directory is shorter than it says");
-    n_name = (size_t)number(p + 28, 2);
-    n_extra = (size_t)number(p + 30, 2);
-    packed = number(p + 20, 4);
-    size = number(p + 24, 4);
-    offset = number(p + 42, 4);
-    if (n_name + n_extra + number(p + 32, 2) > end - *at - ENTRY_BYTES || n_name == 0)
+    n_name = (size_t)pi_load_le(p + 28, 2);
+    n_extra = (size_t)pi_load_le(p + 30, 2);
+    packed = pi_load_le(p + 20, 4);
+    size = pi_load_le(p + 24, 4);
+    offset = pi_load_le(p + 42, 4);
+    if (n_name + n_extra + pi_load_le(p + 32, 2) > end - *at - ENTRY_BYTES || n_name == 0)
         return corrupt(r, "its directory is shorter than it says");
-    *at += ENTRY_BYTES + n_name + n_extra + number(p + 32, 2);
+    *at += ENTRY_BYTES + n_name + n_extra + pi_load_le(p + 32, 2);
     out->name = (const char *)p + ENTRY_BYTES;
     out->n_name = n_name;
     if (memchr(out->name, '\0', n_name) != NULL)
         return pi_err_set(r->err, PI_E_CORRUPT, "%s: entry %.*s: a name with a zero byte in it",
                           r->path, (int)n_name, out->name);
-    out->crc = (uint32_t)number(p + 16, 4);
-    if ((number(p + 8, 2) & 1) != 0 || number(p + 10, 2) != 0)
+    out->crc = (uint32_t)pi_load_le(p + 16, 4);
+    if ((pi_load_le(p + 8, 2) & 1) != 0 || pi_load_le(p + 10, 2) != 0)
         return pi_err_set(r->err, PI_E_UNSUPPORTED,
                           "%s: entry %.*s is %s: torch.save() stores entries as they are", r->path,
                           (int)n_name, out->name,
-                          (number(p + 8, 2) & 1) != 0 ? "encrypted" : "compressed");
+                          (pi_load_le(p + 8, 2) & 1) != 0 ? "encrypted" : "compressed");
     if (!read_extra(p + ENTRY_BYTES + n_name, n_extra, &size, &packed, &offset) || size != packed ||
         !is_signature(r, offset, LOCAL_BYTES, 0x04034b50))
         return pi_err_set(r->err, PI_E_CORRUPT, "%s: entry %.*s does not lie in the file", r->path,
                           (int)n_name, out->name);
-    data =
-        offset + LOCAL_BYTES + number(r->data + offset + 26, 2) + number(r->data + offset + 28, 2);
+    data = offset + LOCAL_BYTES + pi_load_le(r->data + offset + 26, 2) +
+           pi_load_le(r->data + offset + 28, 2);
     if (data > r->size || size > r->size - data)
         return pi_err_set(r->err, PI_E_CORRUPT,
                           "%s: entry %.*s: %llu bytes do not lie in the file's %zu", r->path,

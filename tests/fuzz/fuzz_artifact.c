@@ -4,6 +4,7 @@
 
 #include "common/pi_artifact.h"
 #include "common/pi_gguf_int.h"
+#include "common/pi_le.h"
 #include "common/pi_placement.h"
 #include "common/pi_predictor.h"
 #include "common/pi_profile.h"
