@@ -14,7 +14,7 @@ libpi_common_a_SOURCES = \
 	common/pi_estimate.c common/pi_estimate.h \
 	common/pi_estimate_gpu.c common/pi_estimate_int.h \
 	common/pi_file.c common/pi_file.h common/pi_file_int.h \
-	common/pi_file_room.c common/pi_file_sweep.c \
+	common/pi_file_commit.c common/pi_file_room.c common/pi_file_sweep.c \
 	common/pi_gguf.c common/pi_gguf.h \
 	common/pi_gguf_get.c common/pi_gguf_int.h \
 	common/pi_gguf_split.c \

@@ -18,7 +18,6 @@
 
 #define OUT_BUFFER   ((size_t)1 << 18)
 #define READ_CHUNK   ((size_t)1 << 16)
-#define NAME_TRIES   100
 #define GZIP_MAGIC_0 0x1f
 #define GZIP_MAGIC_1 0x8b
 
@@ -257,17 +256,7 @@ out:
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-struct pi_out {
-    int fd, dir_fd;
-    char *path;       /* the target, as the user gave it */
-    const char *base; /* its last part, inside path */
-    char *tmp;        /* name of the hidden file in dir_fd; NULL while the file has no name */
-    uint8_t *buf;     /* (OUT_BUFFER) bytes not yet written */
-    size_t n_buf;
-    uint64_t written; /* bytes in the file; the buffer follows them */
-};
-
-static enum pi_code io_error(const struct pi_out *o, const char *what, int e, struct pi_err *err)
+enum pi_code pi_out_error(const struct pi_out *o, const char *what, int e, struct pi_err *err)
 {
     bool full = e == ENOSPC || e == EDQUOT || e == EFBIG;
 
@@ -275,7 +264,7 @@ static enum pi_code io_error(const struct pi_out *o, const char *what, int e, st
                       strerror(e));
 }
 
-static enum pi_code next_tmp_name(struct pi_out *o, struct pi_err *err)
+enum pi_code pi_out_next_name(struct pi_out *o, struct pi_err *err)
 {
     free(o->tmp);
     o->tmp = pi_out_tmp_name(o->base, err);
@@ -289,8 +278,8 @@ static enum pi_code open_named(struct pi_out *o, struct pi_err *err)
     enum pi_code rc;
     int e = EEXIST;
 
-    for (int i = 0; i < NAME_TRIES && e == EEXIST; i++) {
-        rc = next_tmp_name(o, err);
+    for (int i = 0; i < PI_OUT_NAME_TRIES && e == EEXIST; i++) {
+        rc = pi_out_next_name(o, err);
         if (rc != PI_OK)
             return rc;
         o->fd = openat(o->dir_fd, o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -303,7 +292,7 @@ static enum pi_code open_named(struct pi_out *o, struct pi_err *err)
     }
     free(o->tmp);
     o->tmp = NULL;
-    return io_error(o, "create", e, err);
+    return pi_out_error(o, "create", e, err);
 }
 
 static bool fd_can_be_linked(int fd)
@@ -337,7 +326,7 @@ static enum pi_code open_folder(struct pi_out *o, struct pi_err *err)
 
     o->base = slash != NULL ? slash + 1 : o->path;
     if (*o->base == '\0')
-        return io_error(o, "write", EISDIR, err);
+        return pi_out_error(o, "write", EISDIR, err);
     if (slash == NULL)
         dir = pi_strndup(".", 1, err);
     else
@@ -346,7 +335,7 @@ static enum pi_code open_folder(struct pi_out *o, struct pi_err *err)
         return PI_E_NOMEM;
     o->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(dir);
-    return o->dir_fd >= 0 ? PI_OK : io_error(o, "write", errno, err);
+    return o->dir_fd >= 0 ? PI_OK : pi_out_error(o, "write", errno, err);
 }
 
 bool pi_is_lfs_pointer(const void *data, size_t n)
@@ -391,7 +380,7 @@ enum pi_code pi_out_open(const char *path, struct pi_out **out, struct pi_err *e
     if (fstatat(o->dir_fd, o->base, &st, 0) == 0 && !S_ISREG(st.st_mode))
         PI_FAIL(err, PI_E_IO, "cannot write %s: it exists and is no regular file", path);
     if (errno == ENAMETOOLONG) { /* rename() would say so when all the work is done */
-        rc = io_error(o, "write", errno, err);
+        rc = pi_out_error(o, "write", errno, err);
         goto out;
     }
     pi_out_sweep(o->dir_fd, o->base);
@@ -412,7 +401,7 @@ static enum pi_code write_at(const struct pi_out *o, uint64_t offset, const uint
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
-            return io_error(o, "write", put < 0 ? errno : EIO, err);
+            return pi_out_error(o, "write", put < 0 ? errno : EIO, err);
         p += put;
         n -= (size_t)put;
         offset += (uint64_t)put;
@@ -420,7 +409,7 @@ static enum pi_code write_at(const struct pi_out *o, uint64_t offset, const uint
     return PI_OK;
 }
 
-static enum pi_code flush_buffer(struct pi_out *o, struct pi_err *err)
+enum pi_code pi_out_flush(struct pi_out *o, struct pi_err *err)
 {
     enum pi_code rc = write_at(o, o->written, o->buf, o->n_buf, err);
 
@@ -436,7 +425,7 @@ enum pi_code pi_out_write(struct pi_out *o, const void *data, size_t n, struct p
     enum pi_code rc;
 
     if (n > OUT_BUFFER - o->n_buf) {
-        rc = flush_buffer(o, err);
+        rc = pi_out_flush(o, err);
         if (rc != PI_OK)
             return rc;
         if (n >= OUT_BUFFER) {
@@ -455,7 +444,7 @@ enum pi_code pi_out_write(struct pi_out *o, const void *data, size_t n, struct p
 enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, size_t n,
                           struct pi_err *err)
 {
-    enum pi_code rc = flush_buffer(o, err);
+    enum pi_code rc = pi_out_flush(o, err);
 
     if (rc != PI_OK)
         return rc;
@@ -467,7 +456,7 @@ enum pi_code pi_out_patch(struct pi_out *o, uint64_t offset, const void *data, s
 
 enum pi_code pi_out_extend(struct pi_out *o, uint64_t size, struct pi_err *err)
 {
-    enum pi_code rc = flush_buffer(o, err);
+    enum pi_code rc = pi_out_flush(o, err);
 
     if (rc != PI_OK)
         return rc;
@@ -475,7 +464,7 @@ enum pi_code pi_out_extend(struct pi_out *o, uint64_t size, struct pi_err *err)
         return pi_err_set(err, PI_E_RANGE, "%s: cannot have %llu bytes, %llu are written", o->path,
                           (unsigned long long)size, (unsigned long long)o->written);
     if (ftruncate(o->fd, (off_t)size) != 0)
-        return io_error(o, "write", errno, err);
+        return pi_out_error(o, "write", errno, err);
     o->written = size;
     return PI_OK;
 }
@@ -494,30 +483,9 @@ uint64_t pi_out_size(const struct pi_out *o)
     return o->written + o->n_buf;
 }
 
-/* Gives an unnamed file its hidden name. */
-static enum pi_code link_tmp(struct pi_out *o, struct pi_err *err)
-{
-    enum pi_code rc;
-    char proc[64];
-    int e = EEXIST;
-
-    (void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", o->fd);
-    for (int i = 0; i < NAME_TRIES && e == EEXIST; i++) {
-        rc = next_tmp_name(o, err);
-        if (rc != PI_OK)
-            return rc;
-        if (linkat(AT_FDCWD, proc, o->dir_fd, o->tmp, AT_SYMLINK_FOLLOW) == 0)
-            return PI_OK;
-        e = errno;
-    }
-    free(o->tmp);
-    o->tmp = NULL;
-    return io_error(o, "name", e, err);
-}
-
 enum pi_code pi_out_peek(struct pi_out *o, char **path_out, struct pi_err *err)
 {
-    enum pi_code rc = flush_buffer(o, err);
+    enum pi_code rc = pi_out_flush(o, err);
     char *path;
 
     if (rc != PI_OK)
@@ -532,39 +500,20 @@ enum pi_code pi_out_peek(struct pi_out *o, char **path_out, struct pi_err *err)
     return PI_OK;
 }
 
-enum pi_code pi_out_commit(struct pi_out *o, struct pi_err *err)
-{
-    enum pi_code rc = PI_OK;
-
-    PI_TRY(flush_buffer(o, err));
-    /* The data must be on the disk before the name is: a crash may not leave an empty target. */
-    if (fsync(o->fd) != 0)
-        PI_TRY(io_error(o, "sync", errno, err));
-    if (o->tmp == NULL)
-        PI_TRY(link_tmp(o, err));
-    if (renameat(o->dir_fd, o->tmp, o->dir_fd, o->base) != 0)
-        PI_TRY(io_error(o, "rename to", errno, err));
-    free(o->tmp);
-    o->tmp = NULL;
-    /* The file is in place by now; some file systems cannot sync a folder, which is no failure. */
-    if (fsync(o->dir_fd) != 0 && errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
-        PI_TRY(io_error(o, "sync the folder of", errno, err));
-out:
-    pi_out_abort(o);
-    return rc;
-}
-
 void pi_out_abort(struct pi_out *o)
 {
     if (o == NULL)
         return;
     if (o->tmp != NULL)
         (void)unlinkat(o->dir_fd, o->tmp, 0);
+    if (o->old != NULL)
+        (void)unlinkat(o->dir_fd, o->old, 0);
     if (o->fd >= 0)
         (void)close(o->fd);
     if (o->dir_fd >= 0)
         (void)close(o->dir_fd);
     free(o->tmp);
+    free(o->old);
     free(o->buf);
     free(o->path);
     free(o);

@@ -96,6 +96,10 @@ enum pi_code pi_out_peek(struct pi_out *o, char **path_out, struct pi_err *err) 
 /* Flushes, syncs and renames over the target, then frees o in every case. */
 enum pi_code pi_out_commit(struct pi_out *o, struct pi_err *err) PI_MUST_CHECK;
 
+/* The same for n of them, which appear in this order: all or none. Where one cannot, those before it go again and what they replaced is back, except on file systems
+ * without second names, where what was replaced is lost. A program that is killed between two leaves the first ones. */
+enum pi_code pi_out_commit_all(struct pi_out *const *o, size_t n, struct pi_err *err) PI_MUST_CHECK;
+
 /* Drops what was written and frees o; accepts NULL. */
 void pi_out_abort(struct pi_out *o);
 

@@ -10,6 +10,29 @@
 #include "common/pi_err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PI_OUT_NAME_TRIES 100
+
+struct pi_out {
+    int fd, dir_fd;
+    char *path;       /* the target, as the user gave it */
+    const char *base; /* its last part, inside path */
+    char *tmp;        /* name of the hidden file in dir_fd; NULL while the file has no name */
+    char *old;     /* hidden name of what stood under the target's, until all of a commit is done */
+    bool replaces; /* there was something */
+    uint8_t *buf;  /* (OUT_BUFFER) bytes not yet written */
+    size_t n_buf;
+    uint64_t written; /* bytes in the file; the buffer follows them */
+};
+
+/* "cannot WHAT FILE: reason of errno e", PI_E_NOSPACE or PI_E_IO. */
+enum pi_code pi_out_error(const struct pi_out *o, const char *what, int e, struct pi_err *err);
+/* A new hidden name in o->tmp. */
+enum pi_code pi_out_next_name(struct pi_out *o, struct pi_err *err) PI_MUST_CHECK;
+/* The buffer to the file. */
+enum pi_code pi_out_flush(struct pi_out *o, struct pi_err *err) PI_MUST_CHECK;
 
 /* A new hidden name next to base; the next call gives another. The caller's to free(); NULL with *err set on PI_E_NOMEM. */
 char *pi_out_tmp_name(const char *base, struct pi_err *err) PI_MUST_CHECK;

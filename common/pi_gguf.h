@@ -200,6 +200,9 @@ enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out,
                             struct pi_err *err) PI_MUST_CHECK;
 /* Writes the CRCs, checks that every tensor is complete, makes the file appear, frees w in every case. */
 enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
+/* The same for n of them, all or none as pi_out_commit_all() says; NULLs are passed over. */
+enum pi_code pi_gguf_commit_all(struct pi_gguf_writer *const *w, size_t n,
+                                struct pi_err *err) PI_MUST_CHECK;
 /* Accepts NULL. */
 void pi_gguf_abort(struct pi_gguf_writer *w);
 

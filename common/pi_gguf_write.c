@@ -563,18 +563,33 @@ enum pi_code pi_gguf_finish(struct pi_gguf_writer *w, char **path_out, struct pi
     return rc != PI_OK ? rc : pi_out_peek(w->out, path_out, err);
 }
 
-enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err)
+enum pi_code pi_gguf_commit_all(struct pi_gguf_writer *const *w, size_t n, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    struct pi_out *o;
+    struct pi_out **o = NULL;
+    size_t n_out = 0;
 
-    PI_TRY(write_crcs(w, err));
-    o = w->out;
-    w->out = NULL; /* commit frees it in every case */
-    PI_TRY(pi_out_commit(o, err));
+    PI_ALLOC(o, n, err);
+    for (size_t i = 0; i < n; i++)
+        if (w[i] != NULL)
+            PI_TRY(write_crcs(w[i], err));
+    for (size_t i = 0; i < n; i++) {
+        if (w[i] == NULL)
+            continue;
+        o[n_out++] = w[i]->out;
+        w[i]->out = NULL; /* commit frees it in every case */
+    }
+    PI_TRY(pi_out_commit_all(o, n_out, err));
 out:
-    pi_gguf_abort(w);
+    for (size_t i = 0; i < n; i++)
+        pi_gguf_abort(w[i]);
+    free(o);
     return rc;
+}
+
+enum pi_code pi_gguf_commit(struct pi_gguf_writer *w, struct pi_err *err)
+{
+    return pi_gguf_commit_all(&w, 1, err);
 }
 
 void pi_gguf_abort(struct pi_gguf_writer *w)

@@ -59,39 +59,51 @@ static void drop_artifact(struct artifact *a)
     *a = (struct artifact){NULL, NULL};
 }
 
-static enum pi_code show_artifact(struct artifact *a, struct pi_err *err)
-{
-    struct pi_gguf_writer *w = a->w;
-
-    a->w = NULL; /* commit frees it in every case */
-    return w != NULL ? pi_gguf_commit(w, err) : PI_OK;
-}
-
 static enum pi_code name_artifact(const struct pi_conversion *c, const char *kind,
                                   struct artifact *a, struct pi_err *err)
 {
     a->path = pi_path_artifact(c->opt->output, kind, err);
-    return a->path != NULL ? PI_OK : PI_E_NOMEM;
+    return a->path != NULL ? pi_out_probe(a->path, err) : PI_E_NOMEM;
 }
 
-/* The predictor and the profile. */
+/* The predictor and the profile, before hours of work. */
+static enum pi_code name_artifacts(const struct pi_conversion *c, struct artifact out[2],
+                                   struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    if (c->pred.p.layers != NULL)
+        PI_TRY(name_artifact(c, "predictor", &out[0], err));
+    if (c->counts != NULL)
+        PI_TRY(name_artifact(c, "profile", &out[1], err));
+out:
+    return rc;
+}
+
 static enum pi_code write_artifacts(struct pi_conversion *c, struct artifact out[2],
                                     struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
-    if (c->pred.p.layers != NULL) {
+    if (out[0].path != NULL) {
         c->pred.p.lineage = c->lineage;
-        PI_TRY(name_artifact(c, "predictor", &out[0], err));
         PI_TRY(pi_predictor_write(out[0].path, &c->pred.p, &out[0].w, err));
     }
-    if (c->counts != NULL) {
-        PI_TRY(name_artifact(c, "profile", &out[1], err));
+    if (out[1].path != NULL)
         PI_TRY(pi_import_write_profile(c->opt->source, &c->shape, &c->lineage, c->counts,
                                        out[1].path, &out[1].w, err));
-    }
 out:
     return rc;
+}
+
+/* They and the model appear, or none of them; the model last: without it artifacts do no harm, their lineage fits no other. */
+static enum pi_code show_all(struct artifact artifacts[2], struct pi_gguf_writer *w,
+                             struct pi_err *err)
+{
+    struct pi_gguf_writer *const all[] = {artifacts[0].w, artifacts[1].w, w};
+
+    artifacts[0].w = artifacts[1].w = NULL; /* commit frees them in every case */
+    return pi_gguf_commit_all(all, sizeof(all) / sizeof(all[0]), err);
 }
 
 static void say_predictor(const struct pi_conversion *c, const char *path)
@@ -183,6 +195,7 @@ static enum pi_code write_output(struct pi_conversion *c, const struct pi_write_
     PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));
     PI_TRY(prepare(c, wo, w, &r, err));
     PI_TRY(pi_out_check_room(c->opt->output, r.file_bytes, err));
+    PI_TRY(name_artifacts(c, artifacts, err));
     PI_TRY(pi_plan_write(&c->plan, wo, w, err));
     if (c->opt->self_check || c->pred.p.layers != NULL)
         PI_TRY(pi_conversion_check_result(c, w, err));
@@ -193,10 +206,7 @@ static enum pi_code write_output(struct pi_conversion *c, const struct pi_write_
         if (fflush(c->opt->report) != 0)
             PI_FAIL(err, PI_E_IO, "cannot write to standard output");
     }
-    /* the model last: without it artifacts do no harm, their lineage fits no other */
-    for (size_t i = 0; i < 2; i++)
-        PI_TRY(show_artifact(&artifacts[i], err));
-    rc = pi_gguf_commit(w, err);
+    rc = show_all(artifacts, w, err);
     w = NULL;
     PI_TRY(rc);
     pi_report_errors(&c->plan, c->opt->verbose, c->opt->notes);

@@ -249,6 +249,59 @@ static void test_full(const char *dir)
     free(path);
 }
 
+static void put_text(struct pi_out **o, const char *path, const char *text, size_t n)
+{
+    PASSES(pi_out_open(path, o, &e), e);
+    PASSES(pi_out_write(*o, text, n, &e), e);
+}
+
+/* Three outputs: the first replaces one, the others are new, and one cannot appear. */
+static void test_together(const char *dir)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    static char block[100000]; /* waits in the buffer until the commit */
+    char *path[3];
+    struct rlimit old, small = {1 << 16, 1 << 16};
+    struct pi_out *o[3];
+
+    for (int i = 0; i < 3; i++)
+        path[i] = scratch_path(dir, names[i]);
+    for (int bad = 0; bad < 3; bad++) {
+        scratch_write(path[0], "old", 3);
+        for (int i = 0; i < 3; i++)
+            put_text(&o[i], path[i], "new", 3);
+        (void)unlink(path[bad]);
+        OK(mkdir(path[bad], 0700) == 0);
+        FAILS(pi_out_commit_all(o, 3, &e), PI_E_IO, "cannot rename to ", e);
+        OK(strstr(e.msg, path[bad]) != NULL);
+        if (bad > 0)
+            expect_text(path[0], "old");
+        EQ(scratch_count(dir), bad > 0 ? 2 : 1);
+        OK(rmdir(path[bad]) == 0);
+    }
+    (void)getrlimit(RLIMIT_FSIZE, &old);
+    small.rlim_max = old.rlim_max;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    scratch_write(path[0], "old", 3);
+    for (int i = 0; i < 3; i++)
+        put_text(&o[i], path[i], block, i == 1 ? sizeof(block) : 3);
+    OK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    FAILS(pi_out_commit_all(o, 3, &e), PI_E_NOSPACE, "cannot write", e);
+    (void)setrlimit(RLIMIT_FSIZE, &old);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    expect_text(path[0], "old");
+    EQ(scratch_count(dir), 1);
+    for (int i = 0; i < 3; i++)
+        put_text(&o[i], path[i], names[i], 1);
+    PASSES(pi_out_commit_all(o, 3, &e), e);
+    for (int i = 0; i < 3; i++) {
+        expect_text(path[i], names[i]);
+        (void)unlink(path[i]);
+        free(path[i]);
+    }
+    EQ(scratch_count(dir), 0);
+}
+
 static void test_room(const char *dir)
 {
     char *path = scratch_path(dir, "out");
@@ -300,6 +353,7 @@ int main(void)
         test_out(dir);
         test_big_out(dir);
         test_full(dir);
+        test_together(dir);
         test_room(dir);
         test_killed(dir);
     }

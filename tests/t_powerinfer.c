@@ -15,6 +15,8 @@
 #include "tests/torch_bytes.h"
 
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static const struct kind kinds[] = {
@@ -34,6 +36,7 @@ static const struct kind kinds[] = {
 /* ---- here ---- */
 
 static struct pi_pool *pool;
+static FILE *report; /* of conversions, or NULL */
 static char said[4096];
 
 static void hear(void *ctx, const char *line)
@@ -56,6 +59,7 @@ static enum pi_code convert_to(const char *source, const char *output, enum pi_t
         .recipe = pi_recipe_plain(type == PI_TYPE_F32 ? PI_TYPE_F32 : PI_TYPE_F16),
         .type_given = type == PI_TYPE_F32,
         .self_check = true,
+        .report = report,
         .pool = pool,
         .notes = &notes};
 
@@ -156,6 +160,39 @@ static void test_kind(const struct kind *k)
 
 static struct zip_bytes z;
 
+/* Activation counts as PowerInfer has them, in a folder of their own. */
+static void put_counts(const char *dir)
+{
+    float count[N_FF];
+    const struct torch_matrix c = {"", N_FF, 0, count};
+
+    OK(mkdir(dir, 0700) == 0);
+    for (uint32_t l = 0; l < N_LAYER; l++) {
+        char name[32], *path;
+
+        for (uint32_t i = 0; i < N_FF; i++)
+            count[i] = (float)((i * 37 + l) % 1000);
+        (void)snprintf(name, sizeof(name), "activation_%u.pt", l);
+        path = scratch_path(dir, name);
+        torch_matrices(&z, &c, 1, 1);
+        scratch_write(path, z.p, z.n);
+        free(path);
+    }
+}
+
+static void drop_counts(const char *dir)
+{
+    for (uint32_t l = 0; l < N_LAYER; l++) {
+        char name[48], *path;
+
+        (void)snprintf(name, sizeof(name), "activation_%u.pt", l);
+        path = scratch_path(dir, name);
+        (void)unlink(path);
+        free(path);
+    }
+    (void)rmdir(dir);
+}
+
 static void test_beside(void)
 {
     char *dir = scratch_open(), *from = scratch_path(dir, "m.powerinfer.gguf"),
@@ -163,8 +200,6 @@ static void test_beside(void)
          *index = scratch_path(dir, "m.powerinfer.gguf.generated.gpuidx"),
          *profile = scratch_path(dir, "m.profile.gguf");
     struct model *m = twin_make(&kinds[0]);
-    float count[N_FF];
-    const struct torch_matrix c = {"", N_FF, 0, count};
     struct pi_profile p = {0};
     struct pi_err e = {0};
 
@@ -174,38 +209,102 @@ static void test_beside(void)
     PASSES(convert(from, to, &e), e);
     OK(strstr(said, "which neurons were on a GPU once") != NULL &&
        strstr(said, "pi-profile") != NULL);
-    OK(mkdir(sub, 0700) == 0);
-    for (uint32_t l = 0; l < N_LAYER; l++) {
-        char name[32], *path;
-
-        for (uint32_t i = 0; i < N_FF; i++)
-            count[i] = (float)((i * 37 + l) % 1000);
-        (void)snprintf(name, sizeof(name), "activation_%u.pt", l);
-        path = scratch_path(sub, name);
-        torch_matrices(&z, &c, 1, 1);
-        scratch_write(path, z.p, z.n);
-        free(path);
-    }
+    put_counts(sub);
     PASSES(convert(from, to, &e), e);
     PASSES(pi_profile_load(profile, &p, &e), e);
     if (OK(p.count != NULL && p.n_layer == N_LAYER && p.n_ff == N_FF))
         EQ(p.count[2 * N_FF + 5], (5 * 37 + 2) % 1000);
     pi_profile_free(&p);
-    for (uint32_t l = 0; l < N_LAYER; l++) {
-        char name[48], *path;
-
-        (void)snprintf(name, sizeof(name), "activation/activation_%u.pt", l);
-        path = scratch_path(dir, name);
-        (void)unlink(path);
-        free(path);
-    }
-    (void)rmdir(sub);
+    drop_counts(sub);
     twin_free(m);
     free(from);
     free(to);
     free(sub);
     free(index);
     free(profile);
+    scratch_close(dir);
+}
+
+/* What goes wrong between the last check, behind which the report is written, and the moment when the files appear. */
+static const char *blocked; /* a folder takes this output's place; NULL: the disk is full */
+static struct rlimit limit;
+
+static ssize_t go_wrong(void *ctx, const char *text, size_t n)
+{
+    struct rlimit none = {16, limit.rlim_max};
+
+    (void)ctx;
+    (void)text;
+    if (blocked == NULL) {
+        OK(setrlimit(RLIMIT_FSIZE, &none) == 0);
+    } else {
+        (void)unlink(blocked);
+        OK(mkdir(blocked, 0700) == 0);
+    }
+    return (ssize_t)n;
+}
+
+static bool holds(const char *path, const char *text)
+{
+    char got[16] = "";
+    FILE *f = fopen(path, "rb");
+    size_t n = f != NULL ? fread(got, 1, sizeof(got) - 1, f) : 0;
+
+    if (f != NULL)
+        (void)fclose(f);
+    return n == strlen(text) && strcmp(got, text) == 0;
+}
+
+/* Model, predictor and profile: all or none, whichever of them fails last. */
+static void test_all_or_none(void)
+{
+    static const char *const names[] = {"m.predictor.gguf", "m.profile.gguf", "m.gguf"};
+    char *dir = scratch_open(), *from = scratch_path(dir, "m.powerinfer.gguf"),
+         *sub = scratch_path(dir, "activation"), *out[3];
+    struct model *m = twin_make(&kinds[0]);
+    struct pi_err e = {0};
+
+    printf("# model and artifacts appear together or not at all\n");
+    for (int i = 0; i < 3; i++)
+        out[i] = scratch_path(dir, names[i]);
+    twin_write(m, from);
+    put_counts(sub);
+    (void)getrlimit(RLIMIT_FSIZE, &limit);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    for (int run = 0; run < 8; run++) {
+        const int bad = run % 4; /* of three, or the disk */
+        const bool older = run >= 4;
+
+        if (older) { /* an older profile would stay as it is */
+            scratch_write(out[0], "old", 3);
+            scratch_write(out[2], "old", 3);
+        }
+        blocked = bad < 3 ? out[bad] : NULL;
+        report = fopencookie(NULL, "w", (cookie_io_functions_t){.write = go_wrong});
+        FAILS(convert(from, out[2], &e), bad < 3 ? PI_E_IO : PI_E_NOSPACE,
+              bad < 3 ? names[bad] : "m.predictor.gguf: File too large", e);
+        (void)setrlimit(RLIMIT_FSIZE, &limit);
+        OK(strchr(e.msg, '\n') == NULL && strstr(said, "wrote") == NULL);
+        (void)fclose(report);
+        if (bad < 3)
+            (void)rmdir(out[bad]);
+        if (bad != 0)
+            EQ(holds(out[0], "old"), older);
+        if (bad != 2)
+            EQ(holds(out[2], "old"), older);
+        EQ(scratch_count(dir), 2 + (older ? (bad != 0) + (bad != 2) : 0));
+        (void)unlink(out[0]);
+        (void)unlink(out[2]);
+    }
+    report = NULL;
+    PASSES(convert(from, out[2], &e), e);
+    EQ(scratch_count(dir), 5);
+    for (int i = 0; i < 3; i++)
+        free(out[i]);
+    drop_counts(sub);
+    twin_free(m);
+    free(from);
+    free(sub);
     scratch_close(dir);
 }
 
@@ -277,6 +376,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         test_kind(&kinds[i]);
     test_beside();
+    test_all_or_none();
     test_refused();
     pi_pool_destroy(pool);
     return DONE();

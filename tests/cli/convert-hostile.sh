@@ -91,6 +91,20 @@ for t in blk.0.attn_q.scale blk.0.attn_norm.bias blk.0.attn_q.weight.x blk.0.att
 done
 for l in '' 00 01 +1 -0 0x0 4294967296 18446744073709551616; do beside 4 "blk.$l.ffn_up.weight has no place" blk.0.ffn_up.weight "blk.$l.ffn_up.weight"; done
 beside 3 'both blk.1.attn_q.weight and blk.1.attn_qkv.bias' blk.1.attn_norm.weight blk.1.attn_qkv.bias
+# Query, key and value in one matrix, here as wide as the feed-forward block, and one of them apart.
+works 'a model for them' "$abs_top_builddir/bench/pi-synth" -q -o "$tmp/wide.gguf" --type f16 --layers 2 --embd 96 --ff 288 --heads 4 --vocab 320 --ctx 64 --rank 32
+fused='copy=blk.1.ffn_up.weight=blk.1.attn_qkv.weight'
+all='drop=blk.1.attn_q.weight drop=blk.1.attn_k.weight drop=blk.1.attn_v.weight'
+edit_gguf "$tmp/wide.gguf" "$tmp/lie.gguf" $fused $all
+taken 'a fused matrix'
+edit_gguf "$tmp/wide.gguf" "$tmp/lie.gguf" $fused
+refused 3 'lie.gguf: both blk.1.attn_q.weight and blk.1.attn_qkv.weight: which of them counts is not said' 'a fused matrix beside all three'
+for p in q k v; do
+    edit_gguf "$tmp/wide.gguf" "$tmp/lie.gguf" $fused $(echo "$all" | sed "s/drop=blk.1.attn_$p.weight//")
+    refused 3 "lie.gguf: both blk.1.attn_$p.weight and blk.1.attn_qkv.weight: which" "a fused matrix beside attn_$p"
+    edit_gguf "$tmp/wide.gguf" "$tmp/lie.gguf" $fused $all copy=blk.1.attn_norm.weight=blk.1.attn_$p.bias
+    refused 3 "lie.gguf: both blk.1.attn_$p.bias and blk.1.attn_qkv.weight: which" "a fused matrix beside attn_$p's bias"
+done
 beside 3 'name of tensor 1 holds a NUL byte' token_embd.weight 'token_embd.weight%x'
 for t in blk.0.attn_rot_embd blk.0.attn_rot_embd.weight blk.0.attn_rot_embd.freqs; do
     edit copy=blk.0.attn_norm.weight=$t
