@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-#define ROWS     11
+#define ROWS     19
 #define MOST_X   11
 #define LIST     40 /* rows of a list with masks */
 
