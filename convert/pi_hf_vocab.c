@@ -53,7 +53,7 @@ static enum pi_code load_json(const char *dir, const struct pi_notes *notes, str
         PI_TRY(pi_vocab_json_parse(&j, merges, v, err));
     } else {
         PI_FAIL(
-            err, PI_E_UNSUPPORTED,
+            err, PI_E_IO,
             "%s: no tokenizer in it (tokenizer.model, tokenizer.json, or vocab.json with merges.txt)",
             dir);
     }

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fitted to c->shape.n_vocab tokens. PI_E_CORRUPT, PI_E_UNSUPPORTED (a tokenizer of another kind, by name; none at all). *out must be zeroed. */
+/* Fitted to c->shape.n_vocab tokens. PI_E_CORRUPT, PI_E_UNSUPPORTED (a tokenizer of another kind, by name), PI_E_IO (none at all). *out must be zeroed. */
 enum pi_code pi_hf_vocab_load(const char *dir, const struct pi_hf_config *c,
                               const struct pi_notes *notes, struct pi_vocab *out,
                               struct pi_err *err) PI_MUST_CHECK;

@@ -235,7 +235,7 @@ static enum pi_code open_directory(const char *dir, struct pi_source *src, struc
         kind++;
     if (kind == sizeof(kinds) / sizeof(kinds[0]))
         PI_FAIL(
-            err, PI_E_UNSUPPORTED,
+            err, PI_E_IO,
             "%s: neither model.safetensors nor pytorch_model.bin in it, nor an index of either (model.safetensors.index.json lists shards)",
             dir);
     if (kinds[kind].index)

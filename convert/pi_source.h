@@ -49,8 +49,8 @@ struct pi_source {
     size_t n, cap;
 };
 
-/* A directory, or one file of either format (told apart by content). PI_E_IO (a missing shard is named), PI_E_CORRUPT (file, tensor, figures),
- * PI_E_UNSUPPORTED (no weights in the directory; what pi_torch_parse() refuses), PI_E_NOMEM. *out must be zeroed. */
+/* A directory, or one file of either format (told apart by content). PI_E_IO (no weights in the directory; a missing shard is named), PI_E_CORRUPT (file, tensor, figures),
+ * PI_E_UNSUPPORTED (what pi_torch_parse() refuses), PI_E_NOMEM. *out must be zeroed. */
 enum pi_code pi_source_open(const char *path, struct pi_source *out,
                             struct pi_err *err) PI_MUST_CHECK;
 

@@ -203,7 +203,7 @@ static void test_shards(void)
     static const char absent[] =
         "{\"weight_map\":{\"a\":\"one.safetensors\",\"c\":\"two.safetensors\"}}";
 
-    FAILS(pi_source_open(dir, &src, &e), PI_E_UNSUPPORTED,
+    FAILS(pi_source_open(dir, &src, &e), PI_E_IO,
           "neither model.safetensors nor pytorch_model.bin", e);
     write_shard(dir, "one.safetensors",
                 "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);

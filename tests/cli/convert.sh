@@ -45,7 +45,7 @@ damage 3 'model.safetensors.*do not lie' 'a cut checkpoint'
 head -c 5 "$src/model.safetensors" >"$tmp/bad/model.safetensors"
 damage 3 'no safetensors file' 'five bytes of a checkpoint'
 rm "$tmp/bad/model.safetensors"
-damage 4 'neither model.safetensors' 'no checkpoint'
+damage 7 'neither model.safetensors' 'no checkpoint'
 echo '{"architectures": ["BloomForCausalLM"]}' >"$tmp/bad/config.json"
 damage 4 'BloomForCausalLM' 'an unknown architecture'
 echo '{"architectures": ' >"$tmp/bad/config.json"
@@ -53,7 +53,7 @@ damage 3 'config.json: line' 'half a configuration'
 head -c 5000 "$src/tokenizer.model" >"$tmp/bad/tokenizer.model"
 damage 3 'tokenizer.model' 'a cut tokenizer'
 rm "$tmp/bad/tokenizer.model"
-damage 4 'no tokenizer' 'no tokenizer'
+damage 7 'no tokenizer' 'no tokenizer'
 sed 's/<0x41>/<0xZZ>/' "$src/tokenizer.model" >"$tmp/bad/tokenizer.model"
 damage 3 '0xZZ' 'a vocabulary that pi-run would refuse'
 sed 's/"hidden_act": "relu"/"hidden_act": "silu", "hidden_size": 90/' "$src/config.json" >"$tmp/bad/config.json"
