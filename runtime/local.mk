@@ -44,6 +44,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/server/pi_api.c runtime/server/pi_api.h \
 	runtime/server/pi_call.c runtime/server/pi_call_int.h \
 	runtime/server/pi_calls.c runtime/server/pi_calls.h \
+	runtime/server/pi_clerk.c runtime/server/pi_clerk.h \
 	runtime/server/pi_origin.c runtime/server/pi_origin.h \
 	runtime/server/pi_watch.c runtime/server/pi_watch.h \
 	runtime/pi_verify.c runtime/pi_verify.h
@@ -126,9 +127,9 @@ pi_run_SOURCES = runtime/pi-run.c \
 	runtime/pi_prompt.c runtime/pi_prompt.h \
 	runtime/pi_report.c runtime/pi_report.h \
 	runtime/pi_run_options.c runtime/pi_run_options.h runtime/pi_run_rows.c runtime/pi_run_rows.h
-pi_run_SOURCES += runtime/server/pi_server.h runtime/server/pi_web.h runtime/server/pi_status.h
+pi_run_SOURCES += runtime/server/pi_server.h runtime/server/pi_server_int.h runtime/server/pi_web.h runtime/server/pi_status.h
 if HAVE_MICROHTTPD
-pi_run_SOURCES += runtime/server/pi_server.c runtime/server/pi_web.c runtime/server/pi_status.c
+pi_run_SOURCES += runtime/server/pi_server.c runtime/server/pi_http.c runtime/server/pi_web.c runtime/server/pi_status.c
 nodist_pi_run_SOURCES = runtime/server/pi_web_data.c
 else
 pi_run_SOURCES += runtime/server/pi_server_none.c
@@ -144,7 +145,7 @@ pi_run_SOURCES += runtime/chat/pi_line_edit_none.c
 endif
 EXTRA_DIST += runtime/chat/pi_line_edit.c runtime/chat/pi_line_edit_none.c
 pi_run_LDADD    = $(PI_RUNTIME_LIBS) $(MICROHTTPD_LIBS) $(LIBEDIT_LIBS)
-EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_web.c runtime/server/pi_status.c runtime/server/pi_server_none.c
+EXTRA_DIST += runtime/server/pi_server.c runtime/server/pi_http.c runtime/server/pi_web.c runtime/server/pi_status.c runtime/server/pi_server_none.c
 
 # The page, as arrays of bytes in the program.
 EXTRA_DIST += runtime/server/page.html runtime/server/page.css runtime/server/page.js build-aux/embed.sh

@@ -34,6 +34,84 @@ wait $long
 check $? 'the one that stays has its answer'
 stop 'a server that was left'
 
+# A large request that takes long to read holds nobody up.
+start --parallel 1 --max-request 16M
+{
+    printf '{"prompt":"x","max_tokens":1,'
+    seq 600000 | sed 's/.*/"k&":1,/' | tr -d '\n'
+    printf '"x":1}'
+} >"$tmp/body"
+{
+    printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n' "$(wc -c <"$tmp/body")"
+    cat "$tmp/body"
+} >"$tmp/large"
+now() { date +%s%N | sed 's/......$//'; }
+worst=0 began=$(now)
+http_call --raw "$port" 300 <"$tmp/large" >"$tmp/large.out" 2>&1 &
+large=$!
+while kill -0 $large 2>/dev/null; do
+    asked=$(now)
+    call GET /health ''
+    [ "$got" = 200 ] || break
+    waited=$(($(now) - asked))
+    [ $waited -le $worst ] || worst=$waited
+done
+took=$(($(now) - began))
+[ $((worst * 3)) -lt $took ]
+check $? "others wait for $worst ms at most while a request of 7 MB is read and answered in $took ms"
+wait $large
+grep -q '"completion_tokens":1,' "$tmp/large.out"
+check $? 'which is answered'
+anonymous=$(sed -n 's/^Anonymous: *\([0-9]*\) kB/\1/p' /proc/$pid/smaps_rollup)
+[ -z "$anonymous" ] || less "$anonymous" 60000 # 100 000 and more without a word to the C library
+check $? "and whose memory is given back ($anonymous kB)"
+
+# Messages that end in two places, or are for two hosts.
+for head in 'Content-Length: 2\r\nContent-Length: 3' 'Content-Length: 2\r\nTransfer-Encoding: chunked' 'Content-Length: 2\r\nHost: evil.example'; do
+    printf "POST /v1/completions HTTP/1.1\\r\\nHost: localhost\\r\\n$head\\r\\n\\r\\n{}" | http_call --raw "$port" 60 >"$tmp/out"
+    status=$?
+    [ $status = 0 ] && said '^HTTP/1.1 400' && said 'more than one'
+    check $? "refused and closed: $(printf '%s' "$head" | tr '\\' ' ')"
+done
+{
+    for i in 1 2 3; do printf 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n'; done
+    printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n'
+    printf '9\r\n{"prompt"\r\n13\r\n:"x","max_tokens":1\r\n1\r\n}\r\n0\r\n\r\n'
+} | http_call --raw "$port" 60 >"$tmp/out"
+[ "$(grep -o 'HTTP/1.1 200' "$tmp/out" | wc -l)" = 4 ] && said '"completion_tokens":1,'
+check $? 'four requests at once, the last in chunks'
+head -c 300000 /dev/zero | tr '\0' a | http_call --raw "$port" 60 >"$tmp/out"
+said '^HTTP/1.1 4'
+check $? 'a first line without an end'
+
+# The end while clients wait, send, sleep and read nothing.
+http_call --idle "$port" 5 60 &
+others=$!
+{
+    head -c 200 "$tmp/large"
+    sleep 60
+} | http_call --raw "$port" 60 >/dev/null 2>&1 &
+others="$others $!"
+http_call --slow "$port" POST /v1/completions '{"prompt":"x","max_tokens":200,"stream":true,"ignore_eos":true,"n":4}' 60 &
+others="$others $!"
+clients=
+for i in 1 2 3; do
+    http_call --raw "$port" 300 <"$tmp/large" >"$tmp/end.$i" 2>&1 &
+    clients="$clients $!"
+    http_call --raw "$port" 300 <<END >"$tmp/end.1$i" 2>&1 &
+$(printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 31\r\n\r\n{"prompt":"x", "max_tokens":20}')
+END
+    clients="$clients $!"
+done
+sleep 0.3
+stop 'a server with all sorts of clients'
+wait $clients
+[ "$(grep -l '^HTTP/1.1 [25]0[03]' "$tmp"/end.* | wc -l)" = 6 ]
+status=$?
+check $status 'everybody who asked was answered or told'
+[ $status = 0 ] || head -n 3 "$tmp"/end.* | sed 's/^/# /'
+kill $others 2>/dev/null
+
 # More connections that do nothing than there may be: they go first.
 files=$(ulimit -S -n)
 ulimit -S -n 400
