@@ -3,7 +3,7 @@
  *
  *   bench_cpu [MEGABYTES [COLUMNS [THREADS [ISA]]]]      (256, 4096, usable cores, all)
  *
- * Best of several runs. dot: all rows; ids, axpy: one row in three, as a sparse step reads; q8: with quantised activations; GB/s of weights read.
+ * Best of several runs. dot, axpy all: all rows; ids, axpy: one row in three, as a sparse step reads; q8: with quantised activations; GB/s of weights read.
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@ struct job {
     const struct pi_cpu_type *k;
     const char *data;
     const uint64_t *words;
-    const uint32_t *ids;
+    const uint32_t *ids, *all;
     size_t stride;
     uint32_t n, n_rows, n_ids;
     float *x, *y, *out;
@@ -116,16 +116,30 @@ static void dot_ids_q8(void *ctx, uint32_t thread, uint32_t n_threads)
 }
 
 /* A range of columns for each thread. */
-static void axpy_ids(void *ctx, uint32_t thread, uint32_t n_threads)
+static void axpy(struct job *j, const uint32_t *ids, uint32_t n_ids, uint32_t thread,
+                 uint32_t n_threads)
 {
-    struct job *j = ctx;
     uint32_t b = (uint32_t)share(j->n / 32, thread, n_threads) * 32;
     uint32_t e = (uint32_t)share(j->n / 32, thread + 1, n_threads) * 32;
 
-    j->k->axpy_ids(j->data, j->stride, j->ids, j->out, j->n_ids, b, e, j->y);
+    j->k->axpy_ids(j->data, j->stride, ids, j->out, n_ids, b, e, j->y);
 }
 
-#define FIGURES 6
+static void axpy_ids(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct job *j = ctx;
+
+    axpy(j, j->ids, j->n_ids, thread, n_threads);
+}
+
+static void axpy_all(void *ctx, uint32_t thread, uint32_t n_threads)
+{
+    struct job *j = ctx;
+
+    axpy(j, j->all, j->n_rows, thread, n_threads);
+}
+
+#define FIGURES 7
 
 static int ascending(const void *a, const void *b)
 {
@@ -139,8 +153,8 @@ static int ascending(const void *a, const void *b)
 static void alternate(struct pi_pool *pool, struct job *j, int figures, double least[FIGURES],
                       double ratio[FIGURES])
 {
-    static const pi_pool_fn fn[FIGURES] = {read_words, dot_rows,    dot_ids,
-                                           axpy_ids,   dot_rows_q8, dot_ids_q8};
+    static const pi_pool_fn fn[FIGURES] = {read_words, dot_rows,    dot_ids,   axpy_ids,
+                                           axpy_all,   dot_rows_q8, dot_ids_q8};
     static double all[FIGURES][ROUNDS];
     double start = now();
     size_t n = 0;
@@ -173,7 +187,7 @@ static void bench_type(struct pi_pool *pool, const struct pi_cpu *cpu, enum pi_t
     if (cpu->type[type] == NULL || !pi_type_row_bytes(type, j->n, &row_bytes))
         return;
     j->k = cpu->type[type];
-    figures = j->k->dot_rows_q8 != NULL ? 6 : 4;
+    figures = j->k->dot_rows_q8 != NULL ? 7 : 5;
     j->stride = row_bytes;
     j->n_rows = (uint32_t)(bytes / row_bytes);
     j->n_ids = j->n_rows / 3;
@@ -186,7 +200,7 @@ static void bench_type(struct pi_pool *pool, const struct pi_cpu *cpu, enum pi_t
     printf("%-6s %-5s %7u %9.1f", pi_isa_name(cpu->isa), pi_type_name(type), pi_pool_size(pool),
            1e-9 * (double)(j->stride * j->n_rows) / least[0]);
     for (int i = 1; i < figures; i++) {
-        double part = i == 1 || i == 4 ? 1.0 : (double)j->n_ids / (double)j->n_rows;
+        double part = i == 1 || i == 4 || i == 5 ? 1.0 : (double)j->n_ids / (double)j->n_rows;
 
         printf(" %8.1f %3.0f %%", 1e-9 * part * (double)(j->stride * j->n_rows) / least[i],
                100.0 * part / ratio[i]);
@@ -267,7 +281,7 @@ int main(int argc, char **argv)
     struct job j = {.n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 4096};
     uint32_t max_threads = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : pi_pool_usable_cores();
     struct pi_err e = {0};
-    uint32_t *ids;
+    uint32_t *ids, *all;
     char *data;
 
     j.data = data = need(pi_calloc_aligned(bytes, 1, &e), &e);
@@ -277,14 +291,17 @@ int main(int argc, char **argv)
     j.q8 = need(pi_calloc_aligned(j.n / 32 + 1, sizeof(*j.q8), &e), &e);
     j.out = need(pi_calloc_aligned(bytes / j.n * 2 + 64, sizeof(float), &e), &e);
     j.ids = ids = need(pi_calloc_aligned(bytes / j.n * 2 + 64, sizeof(*ids), &e), &e);
+    j.all = all = need(pi_calloc_aligned(bytes / j.n * 2 + 64, sizeof(*all), &e), &e);
     for (uint32_t i = 0; i < j.n; i++)
         j.x[i] = (float)((i * 37 + 11) % 101) * 0.01f - 0.5f;
     for (size_t i = 0; i < bytes / j.n * 2; i++)
         ids[i] = (uint32_t)(3 * i + (i * 7 + i / 5) % 3);
+    for (size_t i = 0; i < bytes / j.n * 2; i++)
+        all[i] = (uint32_t)i;
     check(pi_blas_init(&e), &e);
     printf(
-        "isa    type  threads read GB/s dot GB/s       ids GB/s       axpy GB/s      q8 dot         "
-        "q8 ids         (%zu MB, %u columns)\n",
+        "isa    type  threads read GB/s dot GB/s       ids GB/s       axpy GB/s      axpy all       "
+        "q8 dot         q8 ids         (%zu MB, %u columns)\n",
         bytes >> 20, j.n);
     for (uint32_t threads = 1; threads <= max_threads; threads *= 2) {
         struct pi_pool *pool = NULL;
@@ -313,5 +330,6 @@ int main(int argc, char **argv)
     free(j.out);
     free(j.q8);
     free(ids);
+    free(all);
     return 0;
 }

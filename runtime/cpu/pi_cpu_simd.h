@@ -149,7 +149,7 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
             for (uint32_t r = 0; r < n_next; r++)                                                 \
                 next[r] = row_at(base, stride, ids[i + k + r]);                                   \
             axpy_up_to_##T(k, row, a + i, begin, end, y,                                          \
-                           ahead_one(next, n_next, BYTES(begin), BYTES(end), end - begin));       \
+                           AHEAD_##T(next, n_next, BYTES(begin), BYTES(end), end - begin));       \
         }                                                                                         \
     }                                                                                             \
     static TARGET void to_f32_##T(const void *row, float *out, uint32_t n)                        \
@@ -201,18 +201,29 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
 #define AXPY_Q6_K(...)   axpy_block(READ_Q6_K, __VA_ARGS__)
 #define TO_F32_Q6_K(...) to_f32_block(READ_Q6_K, __VA_ARGS__)
 
-/* Plain rows are bound by memory, quantised ones by instructions. */
-#define TAKE_f32  take_plain_rows
-#define TAKE_f16  take_plain_rows
-#define TAKE_bf16 take_plain_rows
-#define TAKE_q8_0 take_rows
-#define TAKE_q4_0 take_rows
-#define TAKE_q4_1 take_rows
-#define TAKE_q5_0 take_rows
-#define TAKE_q5_1 take_rows
-#define TAKE_q4_k take_rows
-#define TAKE_q5_k take_rows
-#define TAKE_q6_k take_rows
+/* How plain and quantised rows are walked over (pi_cpu_simd_rows.h). */
+#define AHEAD_f32  ahead_one
+#define AHEAD_f16  ahead_one
+#define AHEAD_bf16 ahead_one
+#define AHEAD_q8_0 ahead_rows
+#define AHEAD_q4_0 ahead_rows
+#define AHEAD_q4_1 ahead_rows
+#define AHEAD_q5_0 ahead_rows
+#define AHEAD_q5_1 ahead_rows
+#define AHEAD_q4_k ahead_rows
+#define AHEAD_q5_k ahead_rows
+#define AHEAD_q6_k ahead_rows
+#define TAKE_f32   take_plain_rows
+#define TAKE_f16   take_plain_rows
+#define TAKE_bf16  take_plain_rows
+#define TAKE_q8_0  take_rows
+#define TAKE_q4_0  take_rows
+#define TAKE_q4_1  take_rows
+#define TAKE_q5_0  take_rows
+#define TAKE_q5_1  take_rows
+#define TAKE_q4_k  take_rows
+#define TAKE_q5_k  take_rows
+#define TAKE_q6_k  take_rows
 
 #define from_f32_f32  pi_store_f32
 #define from_f32_bf16 pi_store_bf16

@@ -142,35 +142,50 @@ INLINE void q8_store(int rows, int nx, const VQ *sum, float *out, size_t ldo)
     }
 }
 
-/* Types without parts: out[r][j] = row r . x[j]. */
+/* Adds what block b gives. */
+INLINE void q8_add_block(struct q8_reader rd, int rows, int nx, const void *const *row,
+                         const struct pi_q8 *const *x, uint32_t b, VQ *sum)
+{
+    VQ d = q_gather(rd.scale, rows, row, b), m = d;
+    VB w[ROWS];
+
+    if (rd.offset != NULL)
+        m = q_gather(rd.offset, rows, row, b);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        w[r] = rd.unpack(row[r], b);
+#pragma GCC unroll 4
+    for (int j = 0; j < nx; j++) {
+        VS p = q8_products(rd.bias, false, rows, w, x[j][b].q);
+
+        sum[j] = q_fma(q_mul(d, q_set(x[j][b].d)), q_both(p), sum[j]);
+        if (rd.offset != NULL)
+            sum[j] = q_fma(m, q_set(x[j][b].s), sum[j]);
+    }
+}
+
+/* Types without parts: out[r][j] = row r . x[j]. One vector: four blocks without a loop between them, 1.2 times as fast on Zen 3, rows of Q8_0 in the cache. */
 INLINE void q8_block(struct q8_reader rd, int rows, int nx, const void *const *row,
                      const struct pi_q8 *const *x, uint32_t n, float *out, size_t ldo,
                      struct ahead ahead)
 {
+    const uint32_t some = AHEAD / PI_BLOCK, n_blocks = n / PI_BLOCK;
+    uint32_t b = 0;
     VQ sum[MANY_X];
 
 #pragma GCC unroll 4
     for (int j = 0; j < nx; j++)
         sum[j] = q_zero();
-    for (uint32_t b = 0; b < n / PI_BLOCK; b++) {
-        VQ d = q_gather(rd.scale, rows, row, b), m = d;
-        VB w[ROWS];
-
-        if (b % (AHEAD / PI_BLOCK) == 0)
+    for (; nx == 1 && n_blocks - b >= some; b += some) {
+        look_ahead(&ahead);
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < some; i++)
+            q8_add_block(rd, rows, 1, row, x, b + i, sum);
+    }
+    for (; b < n_blocks; b++) {
+        if (b % some == 0)
             look_ahead(&ahead);
-        if (rd.offset != NULL)
-            m = q_gather(rd.offset, rows, row, b);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-            w[r] = rd.unpack(row[r], b);
-#pragma GCC unroll 4
-        for (int j = 0; j < nx; j++) {
-            VS p = q8_products(rd.bias, false, rows, w, x[j][b].q);
-
-            sum[j] = q_fma(q_mul(d, q_set(x[j][b].d)), q_both(p), sum[j]);
-            if (rd.offset != NULL)
-                sum[j] = q_fma(m, q_set(x[j][b].s), sum[j]);
-        }
+        q8_add_block(rd, rows, nx, row, x, b, sum);
     }
     q8_store(rows, nx, sum, out, ldo);
 }
@@ -242,7 +257,7 @@ INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, si
             row[r] = row_at(base, stride, ids != NULL ? ids[i + r] : i + r);
         for (uint32_t r = 0; r < n_next; r++)
             next[r] = row_at(base, stride, ids != NULL ? ids[i + EIGHT + r] : i + EIGHT + r);
-        eight(row, x, n, out + i, ahead_one(next, n_next, 0, row_bytes, n));
+        eight(row, x, n, out + i, ahead_rows(next, n_next, 0, row_bytes, n));
     }
     if (ids == NULL)
         take_rows(some, row_at(base, stride, i), stride, NULL, n_rows - i, x, n, row_bytes,
