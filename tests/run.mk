@@ -15,6 +15,10 @@ pi_unit_tests += tests/t_calls
 tests_t_calls_SOURCES = tests/t_calls.c tests/tap.h
 tests_t_calls_LDADD   = $(PI_RUNTIME_LIBS)
 
+pi_unit_tests += tests/t_clerk
+tests_t_clerk_SOURCES = tests/t_clerk.c tests/tap.h
+tests_t_clerk_LDADD   = $(PI_RUNTIME_LIBS)
+
 pi_unit_tests += tests/t_watch
 tests_t_watch_SOURCES = tests/t_watch.c tests/tap.h
 tests_t_watch_LDADD   = $(PI_RUNTIME_LIBS)
