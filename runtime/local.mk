@@ -21,7 +21,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/pi_batcher.c runtime/pi_batcher.h \
 	runtime/chat/pi_talk.c runtime/chat/pi_talk.h \
 	runtime/pi_chat.c runtime/pi_chat.h \
-	runtime/pi_cold.c runtime/pi_cold.h \
+	runtime/pi_cold.c runtime/pi_cold_tile.c runtime/pi_cold_own.c runtime/pi_cold.h runtime/pi_cold_int.h \
 	runtime/pi_device.c runtime/pi_device.h \
 	runtime/pi_engine.c runtime/pi_engine.h \
 	runtime/pi_engine_graph.c runtime/pi_engine_plan.c runtime/pi_engine_int.h \

@@ -1,13 +1,17 @@
 /*
  * pi_cold.h - the CPU's share of a feed-forward block that is split between units: a list of neurons, gathered from RAM, to a partial sum.
  *
- * All threads of a pool call pi_cold_run() with the same job inside one run of the pool. The list is cut into chunks by (n, n_tok) alone;
+ * All threads of a pool call pi_cold_run() with the same job inside one run of the pool. The list is cut into chunks by its length alone;
  * threads draw chunks one after the other, so that none waits for a slower one, and every sum keeps an order that is fixed by the
  * chunks: the same bytes on any number of threads, whoever was faster. A row is read once for all tokens that want it.
  *
  * Two forms, mixed along the list (struct pi_cold_form): the first chunks are done in one pass, gate, up and down, into a
  * partial sum for each chunk, and rows are read whole; of the others only the products are made before the barrier, and after it each thread adds
  * their down rows, and all partial sums, in its own columns.
+ *
+ * A token's sum is the same alone and among others, where the list is one that does not change with who is there (all neurons of a unit, masks or not), in the form that
+ * pi_cold_form_fixed() has for it; and where the list is the union of what the tokens want, with masks and without a form: then partial sums are those of each
+ * token's own list (pi_cold_own.c), and down's rows wait for all products. Not so lists without masks and without a form: they are for prompts.
  *
  * A job's memory is the caller's and stays as it is while threads are in the call; a scratch serves one job at a time.
  */
@@ -54,9 +58,9 @@ struct pi_cold_job {
         *tokens; /* (n) bit t: token t wants the neuron (others ignored); NULL: all want all */
     /* DENSE: gate, up and down of all that is listed. EXACT, PREDICTED: first the activation; up and down only where it is not 0. */
     enum pi_mode mode;
-    const struct pi_cold_form
-        *form;  /* NULL: pi_cold_form_of(n, n_tok); tests and benchmarks try others */
-    float *out; /* (n_tok, n_embd) the neurons' sum, without down's bias */
+    const struct pi_cold_form *
+        form; /* NULL: with tokens and n_tok > 1 each token's sum is that of a job of its own with the neurons that it wants; else pi_cold_form_of(n, n_tok) */
+    float *out;                 /* (n_tok, n_embd) the neurons' sum, without down's bias */
     struct pi_cold_stats stats; /* set by the run */
 };
 
@@ -79,7 +83,7 @@ static inline uint64_t pi_cold_work(const struct pi_cold_job *job)
     return job->tokens != NULL ? job->stats.first_rows : job->stats.down_rows;
 }
 
-/* Called by all n_threads threads of job->pool inside one run. There is one barrier inside; out and stats are complete, and the scratch free for
+/* Called by all n_threads threads of job->pool inside one run. There are one or two barriers inside; out and stats are complete, and the scratch free for
  * the next job, after one barrier (or the end of the run) behind the call. */
 void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads);
 

@@ -228,6 +228,7 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
         job->n = n < l->n_cold ? n : l->n_cold;
         job->ids = x->m.cold_ids[side].host;
         job->tokens = x->m.cold_tokens[side].host;
+        job->form = NULL; /* each token has the sum of its own list */
         return;
     }
     if (job->mode == PI_MODE_PREDICTED) /* the hot neurons are predicted, these are not */
@@ -236,6 +237,8 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
     job->ids =
         s->units[0].layers[op->layer].ids != NULL ? s->units[0].layers[op->layer].ids : s->iota;
     job->tokens = NULL;
+    x->form = pi_cold_form_fixed(job->n, job->n_tok);
+    job->form = &x->form;
 }
 
 static void book_cold(struct pi_exec_gpu *x, uint32_t layer)

@@ -90,6 +90,7 @@ struct pi_exec_gpu {
     uint32_t embed_slot; /* posted before the launch; PI_NO_SLOT: none */
     struct pi_cold_scratch *cold;
     struct pi_cold_job job; /* of the layer in work; written by thread 0 */
+    struct pi_cold_form form; /* the job's, where its list is all of a layer's cold neurons */
 
     /* the step in flight */
     struct pi_xg_bucket *bucket;

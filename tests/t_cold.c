@@ -1,6 +1,7 @@
 /*
  * The CPU's share of a split layer: every type, activation and mode, lists with and without token masks, against F64 sums; the same bytes on
- * any number of threads and from run to run, in every form; a token's sum does not depend on the tokens beside it.
+ * any number of threads and from run to run, in every form; a token's sum does not depend on the tokens beside it, nor on whose neurons its own are
+ * listed with.
  */
 #include "config.h"
 
@@ -401,6 +402,88 @@ static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
     EQ(wrong, 0);
 }
 
+/* The neurons of a list that token t wants, for it alone. */
+static struct list own_list(const struct list *li, uint32_t t, uint32_t d)
+{
+    struct list own = {.ids = make(li->n, sizeof(*own.ids)),
+                       .tokens = make(li->n, sizeof(*own.tokens)),
+                       .x = li->x + (size_t)t * d};
+
+    for (uint32_t i = 0; i < li->n; i++) {
+        if ((li->tokens[i] >> t & 1) == 0)
+            continue;
+        own.ids[own.n] = li->ids[i];
+        own.tokens[own.n++] = 1;
+    }
+    return own;
+}
+
+/* Lists as the GPU makes them, of neurons that some token wants: every token has the sum that it has with a list of its own. of_1000: share of the tokens that want a
+ * neuron. The last token wants next to nothing. */
+static void test_union(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, uint32_t n_tok,
+                       uint32_t of_1000)
+{
+    struct layer l = make_layer(type, 96, 2 * n, PI_ACT_RELU, n % 2 == 0);
+    struct list li = make_list(&l, n, n_tok, true);
+    struct pi_cold_scratch *s = NULL;
+    int wrong = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        li.tokens[i] = 0;
+        for (uint32_t t = 0; t < n_tok; t++)
+            li.tokens[i] |= (uint32_t)(draw() % 1000 < (t + 1 < n_tok ? of_1000 : 2)) << t;
+    }
+    PASSES(pi_cold_scratch_create(n, n_tok, 96, &s, &e), e);
+    for (int mode = PI_MODE_DENSE; mode <= PI_MODE_PREDICTED; mode++) {
+        struct pi_cold_job all = {.cpu = cpu,
+                                  .shape = &l.shape,
+                                  .w = &l.w,
+                                  .scratch = s,
+                                  .n_tok = n_tok,
+                                  .x = li.x,
+                                  .n = n,
+                                  .ids = li.ids,
+                                  .tokens = li.tokens,
+                                  .mode = (enum pi_mode)mode};
+        float *together = run(&all, pools[mode]), *again = run(&all, pools[3]);
+
+        wrong += memcmp(together, again, (size_t)n_tok * 96 * sizeof(float)) != 0;
+        for (uint32_t t = 0; t < n_tok; t++) {
+            struct list own = own_list(&li, t, 96);
+            struct pi_cold_job one = all;
+            float *alone;
+
+            one.n_tok = 1;
+            one.x = own.x;
+            one.n = own.n;
+            one.ids = own.ids;
+            one.tokens = own.tokens;
+            alone = run(&one, pools[t % COUNT(teams)]);
+            wrong += memcmp(alone, together + (size_t)t * 96, 96 * sizeof(float)) != 0;
+            free(alone);
+            free(own.ids);
+            free(own.tokens);
+        }
+        free(together);
+        free(again);
+    }
+    pi_cold_scratch_free(s);
+    free_list(&li);
+    free_layer(&l);
+    EQ(wrong, 0);
+}
+
+static void test_unions(const struct pi_cpu *cpu)
+{
+    for (size_t t = 0; t < COUNT(types); t++)
+        test_union(cpu, types[t], 700, 8, 300);
+    test_union(cpu, PI_TYPE_F16, 30, 2, 400);
+    test_union(cpu, PI_TYPE_F16, 301, 32, 900);
+    test_union(cpu, PI_TYPE_F16, 3300, 5, 800); /* own lists of more than 2,048 */
+    test_union(cpu, PI_TYPE_F16, 9000, 3, 100);
+    test_union(cpu, PI_TYPE_Q8_0, 3300, 17, 60);
+}
+
 /* The size of the scratch does not show: what is chosen from n and n_tok always has room. */
 static void test_room(const struct pi_cpu *cpu)
 {
@@ -517,6 +600,7 @@ int main(void)
         test_batch(cpu, 2500, 9);
         test_batch(cpu, 2500, 3);
         test_batch(cpu, 1000, 9);
+        test_unions(cpu);
         test_room(cpu);
         test_nan(cpu);
     }
