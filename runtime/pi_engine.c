@@ -99,7 +99,7 @@ static enum pi_code check_options(const struct pi_model *m, const struct pi_pred
 static uint32_t decode_tokens(const struct pi_engine_options *opt)
 {
     if (opt->on_gpu)
-        return pi_dev_decode_tokens(opt->n_seq);
+        return opt->one_by_one ? 1 : pi_dev_decode_tokens(opt->n_seq);
     return opt->n_seq < 4 ? 4 : opt->n_seq < PI_DECODE_TOKENS ? opt->n_seq : PI_DECODE_TOKENS;
 }
 

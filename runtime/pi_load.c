@@ -318,6 +318,7 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         .two_units = l->two_units,
         .on_gpu = l->gpu >= 0,
         .gpu = l->gpu < 0 ? 0 : l->gpu,
+        .one_by_one = o->one_by_one,
         .f32_gemm = o->kv == 1,
         .force_predicted = o->verify && l->mode == PI_MODE_PREDICTED,
     };

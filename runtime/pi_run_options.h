@@ -50,6 +50,7 @@ struct pi_run_options {
     bool bench, bench_random, bench_given; /* bench_given: some option that goes with it */
     uint32_t bench_prompt, bench_tokens;
     uint32_t n_parallel;  /* sequences; 1 but for a bench */
+    bool one_by_one;      /* on a GPU: a step for each of them */
     const char *hardware; /* with bench; NULL: hardware.yaml, if there */
     const char *budgets_text;
     uint64_t budgets[PI_RUN_BUDGETS]; /* (n_budgets) bytes; a table of them, when there are any */

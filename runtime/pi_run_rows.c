@@ -335,6 +335,11 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .given = &o->parallel_given,
          .help =
              "with --bench and --serve: sequences that are decoded together; default 1;\nof a server 4, or what the placement was made for"},
+        {.name = "one-by-one",
+         .kind = PI_OPT_FLAG,
+         .dest = &o->one_by_one,
+         .help =
+             "with --parallel, on a GPU: decode sequences one after the other, so that none\nof them has other last digits for the others' sake"},
         {.name = "hardware",
          .kind = PI_OPT_STRING,
          .dest = &o->hardware,

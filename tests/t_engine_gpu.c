@@ -273,11 +273,12 @@ static void test_same_bytes(void)
 
 /* ---- batches ---- */
 
-/* Sequences decode together as they do alone; odd numbers leave padding in the bucket. */
-static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode)
+/* Sequences decode together as they do alone, one by one with the same bits; odd numbers leave padding in the bucket. */
+static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode, bool one_by_one)
 {
     struct pi_engine_options o = {F32KV, .on_gpu = true, .mode = mode, .n_seq = n_seq,
                                   .gpu_handover = PI_HANDOVER_SPIN,
+                                  .one_by_one = one_by_one,
                                   .force_predicted = mode == PI_MODE_PREDICTED},
                              one = o;
     struct rig r;
@@ -286,6 +287,7 @@ static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode
     float *out = malloc(sizeof(*out) * n_seq * v);
 
     one.n_seq = 1;
+    one.one_by_one = false;
     rig_open(&r, &llama, 2);
     oracle(&r, 0.2f);
     place(&r, sp);
@@ -314,6 +316,7 @@ static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode
             PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, alone, &r.e), r.e);
         }
         NEAR(worst_f32(out + (size_t)q * v, (const float *)alone, v), 0.0, 2e-5);
+        OK(!one_by_one || memcmp(out + (size_t)q * v, alone, v * sizeof(*alone)) == 0);
         pi_engine_destroy(e);
     }
     free(out);
@@ -421,11 +424,13 @@ int main(void)
     test_trace(PI_MODE_PREDICTED);
     test_trace(PI_MODE_EXACT);
     test_same_bytes();
-    test_batch(4, &half, PI_MODE_EXACT);
-    test_batch(3, &half, PI_MODE_PREDICTED);
-    test_batch(7, &mixed, PI_MODE_DENSE);
-    test_batch(32, &half, PI_MODE_PREDICTED);
-    test_batch(17, &all, PI_MODE_PREDICTED);
+    test_batch(4, &half, PI_MODE_EXACT, false);
+    test_batch(3, &half, PI_MODE_PREDICTED, false);
+    test_batch(7, &mixed, PI_MODE_DENSE, false);
+    test_batch(32, &half, PI_MODE_PREDICTED, false);
+    test_batch(17, &all, PI_MODE_PREDICTED, false);
+    test_batch(5, &half, PI_MODE_PREDICTED, true);
+    test_batch(3, &mixed, PI_MODE_EXACT, true);
     test_account();
     test_stall(false);
     test_stall(true);

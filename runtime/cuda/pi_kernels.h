@@ -3,7 +3,8 @@
  *
  * No CUDA type: streams are opaque. Launchers allocate nothing and never wait, so that all of them may be captured in a graph; errors of launches show in
  * pi_gpu_launched(). All pointers are device pointers (or device addresses of mapped host memory where a name ends in _map). All
- * arithmetic and sums are F32, each sum in an order that depends on shapes, n_tok and the device alone: equal inputs give equal bytes. n_tok is the graph's batch bucket (1..PI_K_MAX_TOKENS); tokens
+ * arithmetic and sums are F32, each sum in an order that depends on shapes, n_tok, the set and the device alone: equal inputs give equal bytes. A token's sums are not those of a step of its own: n_tok decides how columns, contexts and
+ * sets are cut, and down's slices follow the set, which is the union of what all tokens want. n_tok is the graph's batch bucket (1..PI_K_MAX_TOKENS); tokens
  * from step->n_tok on are padding: computed like the others, their keys and values go to the cache's spare row.
  *
  * Every kernel has a twin on the CPU in tests/ (the scalar operators of runtime/cpu and runtime/pi_ops*.c).
