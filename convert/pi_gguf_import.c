@@ -2,6 +2,7 @@
 
 #include "convert/pi_gguf_import.h"
 #include "common/pi_shape.h"
+#include "runtime/cpu/pi_cpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -246,6 +247,16 @@ static enum pi_code check_fused(const struct pi_gguf *g, const struct pi_shape *
     return PI_OK;
 }
 
+/* Integers, and types without kernels: better told now than when all is written. What files say of the rotation is not read. */
+static bool is_read(const struct pi_gguf_tensor *t)
+{
+    static const char rotary[] = "attn_rot_embd";
+    const struct pi_cpu_type *k = pi_cpu_get(PI_ISA_SCALAR)->type[t->type];
+
+    return (k != NULL && k->to_f32 != NULL) ||
+           memmem(t->name.p, t->name.n, rotary, sizeof(rotary) - 1) != NULL;
+}
+
 enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape *s,
                                  const struct pi_notes *notes, struct pi_err *err)
 {
@@ -260,6 +271,10 @@ enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape 
             return pi_err_set(err, PI_E_UNSUPPORTED,
                               "%s: tensor %.*s has no place in architecture %s of %u layers",
                               g->map.path, n, t->name.p, pi_arch_name(s->arch), s->n_layer);
+        if (known && !is_read(t))
+            return pi_err_set(err, PI_E_UNSUPPORTED,
+                              "%s: tensor %.*s is %s, which no kernel here reads", g->map.path, n,
+                              t->name.p, pi_type_name((uint32_t)t->type));
         if (!known)
             pi_note(notes, "%s: tensor %.*s is not used here; it is carried over", g->map.path, n,
                     t->name.p);

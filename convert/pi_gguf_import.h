@@ -21,7 +21,7 @@ enum pi_code pi_gguf_copy_keys(const struct pi_gguf *g, const struct pi_shape *s
                                struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 
 /* What the architecture has no place for: PI_E_UNSUPPORTED, naming it (parts of another architecture or of a form that nobody here reads, such as scales;
- * layers in another spelling), but a note where it is unknown and beside the layers. PI_E_CORRUPT for q, k and v both in one matrix and apart. */
+ * layers in another spelling; weights of a type without kernels), but a note where it is unknown and beside the layers. PI_E_CORRUPT for q, k and v both in one matrix and apart. */
 enum pi_code pi_gguf_check_names(const struct pi_gguf *g, const struct pi_shape *s,
                                  const struct pi_notes *notes, struct pi_err *err) PI_MUST_CHECK;
 

@@ -181,8 +181,11 @@ static enum pi_code check_source(const struct pi_src_tensor *t, const struct row
         return pi_err_set(err, PI_E_UNSUPPORTED,
                           "%s: tensor %s is %s (supported: " PI_SRC_DTYPES ")", t->path, t->name,
                           t->dtype);
-    if (t->n_dims != n_dims || t->dim[0] != (n_dims == 1 ? cols : rows) ||
-        t->dim[1] != (n_dims == 1 ? 1 : cols))
+    if (t->n_dims != n_dims)
+        return pi_err_set(err, PI_E_CORRUPT,
+                          "%s: tensor %s has %u dimensions where config.json asks for %u", t->path,
+                          t->name, t->n_dims, n_dims);
+    if (t->dim[0] != (n_dims == 1 ? cols : rows) || t->dim[1] != (n_dims == 1 ? 1 : cols))
         return pi_err_set(err, PI_E_CORRUPT,
                           "%s: tensor %s is [%llu, %llu] where config.json asks for [%llu, %llu]",
                           t->path, t->name, (unsigned long long)t->dim[0],

@@ -176,7 +176,10 @@ static enum pi_code read_length(const uint8_t *data, size_t size, const char *pa
         return pi_err_set(err, PI_E_CORRUPT,
                           "%s: a header of %llu bytes does not fit a file of %zu", path,
                           (unsigned long long)n, size);
-    if (n > MAX_HEADER_BYTES || n < 2 || data[8] != '{')
+    if (n > MAX_HEADER_BYTES)
+        return pi_err_set(err, PI_E_CORRUPT, "%s: a header of %llu bytes, more than %llu", path,
+                          (unsigned long long)n, (unsigned long long)MAX_HEADER_BYTES);
+    if (n < 2 || data[8] != '{')
         return pi_err_set(err, PI_E_CORRUPT, "%s: a header of %llu bytes that is no JSON object",
                           path, (unsigned long long)n);
     *n_out = n;

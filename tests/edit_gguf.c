@@ -8,6 +8,7 @@
  *     value:KEY:I=V    element I of an array of u32, i32 or f32
  *     drop=NAME        leaves a tensor out
  *     name=OLD=NEW     renames one; a % in NEW is a NUL byte
+ *     type=NAME=N      says that what is written under NAME has type N, a number of GGUF's; its bytes stay
  *     copy=OLD=NEW     has it twice, the second time under this name
  *     only=A-B         tensors A to B - 1 of the file alone
  *     bare             no key but those that are set */
@@ -199,6 +200,7 @@ static bool is_there(const struct pi_gguf *g, size_t i)
 static void put_info(const struct pi_gguf_tensor *t, const char *name, uint64_t *at)
 {
     const size_t n = name != NULL ? strlen(name) : t->name.n;
+    const char *type = edit_of("type=", name != NULL ? (struct pi_str){name, n} : t->name, '=');
 
     put(n, 8);
     for (size_t i = 0; i < n; i++)
@@ -206,7 +208,7 @@ static void put_info(const struct pi_gguf_tensor *t, const char *name, uint64_t 
     put(t->n_dims, 4);
     for (uint32_t d = 0; d < t->n_dims; d++)
         put(t->ne[d], 8);
-    put(t->type, 4);
+    put(type != NULL ? strtoul(type, NULL, 10) : t->type, 4);
     put(*at, 8);
     *at = (*at + t->bytes + 31) / 32 * 32;
 }

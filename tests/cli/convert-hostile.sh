@@ -80,6 +80,14 @@ harm 4 'no place' name=blk.1.ffn_up.weight=blk.99999999999999999999.ffn_up.weigh
 harm 3 'blk.0.attn_q.weight is 96 x 320' name=blk.0.ffn_up.weight=blk.0.attn_q.weight name=blk.0.attn_q.weight=blk.0.ffn_up.weight
 harm 3 'only one of fc1' name=blk.1.ffn_up.weight=blk.1.fc1.weight
 
+# Weights that are no numbers of ours, 25 is I16, 26 I32: told at once, and by a list, too.
+for t in blk.0.ffn_down_t.weight:25 blk.2.attn_q.weight:25 token_embd.weight:25 output_norm.weight:26 blk.1.attn_norm.weight:26; do
+    harm 4 "tensor ${t%:*} is I(16|32), which no kernel here reads" "type=${t%:*}=${t#*:}"
+    fails 4 'which no kernel here reads' "type ${t#*:}: a list" pi-convert -q "$tmp/lie.gguf" --list
+done
+edit copy=blk.0.attn_norm.weight=blk.0.attn_rot_embd type=blk.0.attn_rot_embd=26
+taken 'integers where nobody reads'
+
 # Tensors that nobody reads would be lost without a word: other forms of parts, other spellings of layers, parts of other architectures.
 beside() { # STATUS PATTERN OLD NEW: NEW beside the tensors that are there
     edit "copy=$3=$4"
