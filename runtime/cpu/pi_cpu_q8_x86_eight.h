@@ -389,6 +389,120 @@ OP void e_super_q6_k(const void *const *row, const struct pi_q8 *x, uint32_t n, 
     _mm256_storeu_ps(out, sum);
 }
 
+/* ---- several vectors: rows are unpacked once ---- */
+
+INLINE void e_store(int nx, const __m256 *sum, float *out, size_t ldo)
+{
+#pragma GCC unroll 4
+    for (int j = 0; j < nx; j++) {
+        float v[EIGHT];
+
+        _mm256_storeu_ps(v, sum[j]);
+#pragma GCC unroll 8
+        for (int r = 0; r < EIGHT; r++)
+            out[(size_t)r * ldo + (size_t)j] = v[r];
+    }
+}
+
+/* Products of 32 elements of eight rows, w: 16 and 16 elements. */
+OP VB e_products(int bias, bool wide, VB w[2][4], const struct pi_q8 *x)
+{
+    const VB x0 = b_twice(x->q), x1 = b_twice(x->q + 16);
+    VB start = _mm256_setzero_si256(), p[4];
+
+    if (bias != 0)
+        start = e_minus(e_next(e_next(start, b_set(bias), x0), b_set(bias), x1));
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++)
+        p[r] = e_next(e_next(start, w[0][r], x0), w[1][r], x1);
+    return e_four(wide, p);
+}
+
+INLINE void e_block_many(struct e_reader rd, int nx, const void *const *row,
+                         const struct pi_q8 *const *x, uint32_t n, float *out, size_t ldo,
+                         struct ahead ahead)
+{
+    __m256 sum[MANY_X];
+    size_t at = 0;
+
+#pragma GCC unroll 4
+    for (int j = 0; j < nx; j++)
+        sum[j] = _mm256_setzero_ps();
+    for (uint32_t b = 0; b < n / PI_BLOCK; b++, at += rd.size) {
+        const __m256 d = e_gather(row, at), m = rd.offset ? e_gather(row, at + 2) : d;
+        VB w[2][4];
+
+        if (b % (AHEAD / PI_BLOCK) == 0)
+            look_ahead(&ahead);
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++)
+            rd.unpack((const char *)row[r] + at, (const char *)row[r + 4] + at, &w[0][r], &w[1][r]);
+#pragma GCC unroll 4
+        for (int j = 0; j < nx; j++) {
+            const struct pi_q8 *xb = x[j] + b;
+
+            sum[j] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(xb->d)),
+                                     e_floats(e_products(rd.bias, rd.wide, w, xb)), sum[j]);
+            if (rd.offset)
+                sum[j] = _mm256_fmadd_ps(m, _mm256_set1_ps(xb->s), sum[j]);
+        }
+    }
+    e_store(nx, sum, out, ldo);
+}
+
+/* Part j of a block, of which scales and minima are made once for all vectors. */
+OP void e_parts_many(const struct e_factors *f, int j, bool wide, int nx, VB w[2][4],
+                     const struct pi_q8 *const *x, uint32_t at, __m256 *sum)
+{
+    const __m256 scale = _mm256_mul_ps(e_floats(e_spread(f->scale[j / 4], j % 4)), f->d),
+                 min = _mm256_mul_ps(e_floats(e_spread(f->scale[2 + j / 4], j % 4)), f->dmin);
+
+#pragma GCC unroll 4
+    for (int k = 0; k < nx; k++) {
+        const struct pi_q8 *xb = x[k] + at;
+        const __m256 products = e_floats(e_products(0, wide, w, xb));
+
+        sum[k] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(xb->d)), products, sum[k]);
+        sum[k] = _mm256_fnmadd_ps(min, _mm256_set1_ps(xb->s), sum[k]);
+    }
+}
+
+INLINE void e_super_many(e_unpack_fn unpack, size_t size, bool wide, int nx, const void *const *row,
+                         const struct pi_q8 *const *x, uint32_t n, float *out, size_t ldo,
+                         struct ahead ahead)
+{
+    __m256 sum[MANY_X];
+    size_t at = 0;
+
+#pragma GCC unroll 4
+    for (int j = 0; j < nx; j++)
+        sum[j] = _mm256_setzero_ps();
+    for (uint32_t b = 0; b < n / PI_SUPER; b++, at += size) {
+        const struct e_factors f = e_scales(row, at);
+
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            VB even[2][4], odd[2][4];
+
+            if (i % (AHEAD / PI_BLOCK / 2) == 0)
+                look_ahead(&ahead);
+#pragma GCC unroll 4
+            for (int p = 0; p < 4; p++) {
+                VB w[2], v[2];
+
+                unpack((const char *)row[p] + at, (const char *)row[p + 4] + at, i, w, v);
+                even[0][p] = w[0];
+                even[1][p] = w[1];
+                odd[0][p] = v[0];
+                odd[1][p] = v[1];
+            }
+            e_parts_many(&f, 2 * i, wide, nx, even, x, b * Q8_PARTS + 2 * (uint32_t)i, sum);
+            e_parts_many(&f, 2 * i + 1, wide, nx, odd, x, b * Q8_PARTS + 2 * (uint32_t)i + 1, sum);
+        }
+    }
+    e_store(nx, sum, out, ldo);
+}
+
 /* ---- what pi_cpu_simd_q8.h takes eight rows with; none for Q8_0 ---- */
 
 typedef void (*eight_rows_fn)(const void *const *row, const struct pi_q8 *x, uint32_t n, float *out,
@@ -400,21 +514,34 @@ typedef void (*eight_rows_fn)(const void *const *row, const struct pi_q8 *x, uin
     {                                                                                            \
         EIGHT_ROWS(__VA_ARGS__ row, x, n, out, ahead);                                           \
     }
-#define E_BLOCK(T, BIAS, WIDE, OFFSET)              \
-    E_DOT(T, e_block,                               \
-          (struct e_reader){.unpack = e_unpack_##T, \
-                            .bias = (BIAS),         \
-                            .wide = (WIDE),         \
-                            .offset = (OFFSET),     \
-                            .size = sizeof(struct pi_block_##T)}, )
+#define E_READER(T, BIAS, WIDE, OFFSET)        \
+    ((struct e_reader){.unpack = e_unpack_##T, \
+                       .bias = (BIAS),         \
+                       .wide = (WIDE),         \
+                       .offset = (OFFSET),     \
+                       .size = sizeof(struct pi_block_##T)})
+#define E_Q4_0 E_READER(q4_0, 8, false, false)
+#define E_Q4_1 E_READER(q4_1, 0, false, true)
+#define E_Q5_0 E_READER(q5_0, 16, false, false)
+#define E_Q5_1 E_READER(q5_1, 0, true, true)
 
 #define eight_rows_q8_0 NULL
-E_BLOCK(q4_0, 8, false, false)
-E_BLOCK(q4_1, 0, false, true)
-E_BLOCK(q5_0, 16, false, false)
-E_BLOCK(q5_1, 0, true, true)
+E_DOT(q4_0, e_block, E_Q4_0, )
+E_DOT(q4_1, e_block, E_Q4_1, )
+E_DOT(q5_0, e_block, E_Q5_0, )
+E_DOT(q5_1, e_block, E_Q5_1, )
 E_DOT(q4_k, e_super, e_unpack_q4_k, sizeof(struct pi_block_q4_k), false, )
 E_DOT(q5_k, e_super, e_unpack_q5_k, sizeof(struct pi_block_q5_k), true, )
 E_DOT(q6_k, e_super_q6_k, )
+
+/* Those of dot_many, which has none for Q6_K. */
+#define EIGHT_MANY_q4_0(rows, ...) e_block_many(E_Q4_0, __VA_ARGS__)
+#define EIGHT_MANY_q4_1(rows, ...) e_block_many(E_Q4_1, __VA_ARGS__)
+#define EIGHT_MANY_q5_0(rows, ...) e_block_many(E_Q5_0, __VA_ARGS__)
+#define EIGHT_MANY_q5_1(rows, ...) e_block_many(E_Q5_1, __VA_ARGS__)
+#define EIGHT_MANY_q4_k(rows, ...) \
+    e_super_many(e_unpack_q4_k, sizeof(struct pi_block_q4_k), false, __VA_ARGS__)
+#define EIGHT_MANY_q5_k(rows, ...) \
+    e_super_many(e_unpack_q5_k, sizeof(struct pi_block_q5_k), true, __VA_ARGS__)
 
 #endif

@@ -195,7 +195,7 @@ INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t ro
 
 /* The rows behind those in hand, as many as are in hand. */
 #define NEXT_ROWS(rows)                                                              \
-    const char *next[ROWS] = {0};                                                    \
+    const char *next[(rows) > ROWS ? (rows) : ROWS] = {0};                           \
     uint32_t n_next_rows =                                                           \
         n_ids + n_next - i - (rows) < (rows) ? n_ids + n_next - i - (rows) : (rows); \
     for (uint32_t r = 0; r < n_next_rows; r++)                                       \
