@@ -37,6 +37,7 @@ static const struct kind kinds[] = {
 
 static struct pi_pool *pool;
 static FILE *report; /* of conversions, or NULL */
+static enum pi_layout layout;
 static char said[4096];
 
 static void hear(void *ctx, const char *line)
@@ -60,6 +61,7 @@ static enum pi_code convert_to(const char *source, const char *output, enum pi_t
         .type_given = type == PI_TYPE_F32,
         .self_check = true,
         .report = report,
+        .layout = layout,
         .pool = pool,
         .notes = &notes};
 
@@ -299,6 +301,10 @@ static void test_all_or_none(void)
     report = NULL;
     PASSES(convert(from, out[2], &e), e);
     EQ(scratch_count(dir), 5);
+    layout = PI_LAYOUT_ROW; /* predictors are measured on it as on any other */
+    PASSES(convert(from, out[2], &e), e);
+    OK(strstr(said, "predictors of 3 of 3 layers; on a built-in text recall") != NULL);
+    layout = PI_LAYOUT_AUTO;
     for (int i = 0; i < 3; i++)
         free(out[i]);
     drop_counts(sub);
