@@ -27,6 +27,7 @@ struct request {
     char *body;                 /* (n) */
     size_t n, cap;
     bool too_large, too_many, refused, takes_post, closes;
+    bool counted; /* in the server's n_reading */
     enum {
         READS,    /* the body is not there as a whole */
         PARSED,   /* rc, call, fault and err say how that went */
@@ -265,6 +266,17 @@ static void write_apart(void *ctx)
     MHD_resume_connection(r->connection);
 }
 
+static void count(struct request *r, bool on)
+{
+    if (r->counted == on)
+        return;
+    r->counted = on;
+    if (on)
+        atomic_fetch_add(&r->s->n_reading, 1);
+    else
+        atomic_fetch_sub(&r->s->n_reading, 1);
+}
+
 static enum MHD_Result submit(struct request *r)
 {
     enum pi_code rc = r->rc;
@@ -277,6 +289,7 @@ static enum MHD_Result submit(struct request *r)
     if (rc != PI_OK)
         return refuse(r, pi_status_of(rc), r->err.msg, NULL, NULL);
     r->at = WAITS;
+    count(r, false); /* the queue knows of it */
     pi_watch_waits(r->s->watch, r->watched, on_gone, r);
     if (r->call->spec.stream)
         return stream(r);
@@ -305,6 +318,7 @@ static enum MHD_Result post(struct request *r, const char *path)
     char *text;
 
     if (r->at == READS) {
+        count(r, true);
         if (r->too_large)
             return refuse(r, 413, "the request is larger than this server takes", NULL, NULL);
         if (r->too_many)
@@ -518,6 +532,7 @@ void pi_http_end(void *ctx, struct MHD_Connection *connection, void **state,
     pi_watch_reads(r->s->watch, r->watched);
     if (r->call != NULL)
         pi_call_drop(r->s->calls, r->call);
+    count(r, false);
     drop_body(r);
     free(r->text);
     free(r);

@@ -20,6 +20,7 @@
 #define CROWD_SECONDS  5.0 /* the same when most connections are taken */
 #define CONNECTIONS    1000
 #define GRACE_SECONDS  30.0
+#define TELL_SECONDS   5.0
 #define QUEUE_PER_SLOT 64
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -142,6 +143,16 @@ out:
     return rc;
 }
 
+/* Requests that were being read are refused by now; that is sent in a moment. */
+static void tell(const struct pi_server *s)
+{
+    const struct timespec t = {.tv_nsec = 10000000};
+    const double until = pi_now() + TELL_SECONDS;
+
+    while (atomic_load(&s->n_reading) > 0 && pi_now() < until)
+        (void)nanosleep(&t, NULL);
+}
+
 enum pi_code pi_serve(const struct pi_run_options *o, const struct pi_run_log *log,
                       struct pi_loaded *l, struct pi_err *err)
 {
@@ -161,6 +172,7 @@ enum pi_code pi_serve(const struct pi_run_options *o, const struct pi_run_log *l
         pi_run_notice(log, "going down");
 out:
     pi_clerk_close(s.clerk); /* connections that sleep must be woken before the HTTP library ends */
+    tell(&s);
     if (daemon != NULL)
         MHD_stop_daemon(daemon);
     pi_batcher_destroy(batcher);

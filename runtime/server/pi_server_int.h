@@ -28,7 +28,9 @@ struct pi_server {
     double began;
     long long created;
     atomic_ullong answers[6]; /* by hundreds of the status */
-    uint64_t body_bytes;      /* of requests that are not parsed yet; the HTTP thread's alone */
+    atomic_uint
+        n_reading; /* requests that are there as a whole, and neither with the engine nor answered */
+    uint64_t body_bytes; /* of requests that are not parsed yet; the HTTP thread's alone */
 };
 
 /* What the HTTP library calls, on its thread; ctx: the server. */

@@ -63,7 +63,8 @@ wait $large
 grep -q '"completion_tokens":1,' "$tmp/large.out"
 check $? 'which is answered'
 anonymous=$(sed -n 's/^Anonymous: *\([0-9]*\) kB/\1/p' /proc/$pid/smaps_rollup)
-[ -z "$anonymous" ] || less "$anonymous" 60000 # 100 000 and more without a word to the C library
+! grep -q '__[at]san_init' "$(command -v pi-run)" || anonymous= # sanitizers keep what was freed
+[ -z "$anonymous" ] || less "$anonymous" 60000 # some 90 000 without a word to the C library
 check $? "and whose memory is given back ($anonymous kB)"
 
 # Messages that end in two places, or are for two hosts.
@@ -94,21 +95,33 @@ others=$!
 others="$others $!"
 http_call --slow "$port" POST /v1/completions '{"prompt":"x","max_tokens":200,"stream":true,"ignore_eos":true,"n":4}' 60 &
 others="$others $!"
+for i in $(seq 600); do
+    call GET /metrics ''
+    ! said '^pi_sequences_active 1$' || break
+    sleep 0.05
+done
 clients=
+call GET /metrics ''
+known=$(sed -n 's/^pi_choices_total //p' "$tmp/out")
 for i in 1 2 3; do
-    http_call --raw "$port" 300 <"$tmp/large" >"$tmp/end.$i" 2>&1 &
+    http_call "$port" POST /v1/completions '{"prompt":"x","max_tokens":20}' >"$tmp/end.$i" 2>&1 &
     clients="$clients $!"
-    http_call --raw "$port" 300 <<END >"$tmp/end.1$i" 2>&1 &
-$(printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 31\r\n\r\n{"prompt":"x", "max_tokens":20}')
-END
-    clients="$clients $!"
+done
+for i in $(seq 600); do
+    call GET /metrics ''
+    [ "$(sed -n 's/^pi_choices_total //p' "$tmp/out")" -lt $((known + 3)) ] || break
+    sleep 0.05
+done
+for i in 1 2 3; do
+    http_call --raw "$port" 300 <"$tmp/large" >/dev/null 2>&1 &
+    others="$others $!"
 done
 sleep 0.3
 stop 'a server with all sorts of clients'
 wait $clients
-[ "$(grep -l '^HTTP/1.1 [25]0[03]' "$tmp"/end.* | wc -l)" = 6 ]
+[ "$(grep -lE '^(200|503)' "$tmp"/end.* | wc -l)" = 3 ]
 status=$?
-check $status 'everybody who asked was answered or told'
+check $status 'everybody who waited was answered or told'
 [ $status = 0 ] || head -n 3 "$tmp"/end.* | sed 's/^/# /'
 kill $others 2>/dev/null
 
