@@ -1,11 +1,12 @@
 /*
  * bench_modes - decode steps of one model in every mode, one after the other in the same run, part by part, beside a sequential read of the file.
  *
- *   bench_modes [--act f32|q8] MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]      (usable cores, 40, 1)
+ *   bench_modes [--act f32|q8] MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]      (usable cores, 16, 1)
  *
- * CPU alone, a random token of each sequence a step, at position 0. A predictor beside the model is used. --act: activations of quantised matrices; default f32. Milliseconds: the best tenth of the steps and the median. x: time of the
- * feed-forward block (predictor included) against the dense one's, over bytes read against the bytes that dense reads: 1 where sparse access is as fast as
- * sequential access. of read: the block's bytes per second against those of the sequential read.
+ * CPU alone, a random token of each sequence a step, at position 0; all steps ROUNDS times over. A predictor beside the model is used. --act: activations of
+ * quantised matrices; default f32. Milliseconds: the mean over the steps of each one's least time, and the median of all. x: time of the feed-forward block (predictor included) against the dense one's,
+ * over bytes read against the bytes that dense reads, all steps together: 1 where sparse access is as fast as sequential access. of read: the block's bytes per second against those
+ * of the sequential read.
  */
 #include "config.h"
 
@@ -21,6 +22,7 @@
 #define MODES     3
 #define MAX_STEPS 1000u
 #define MAX_SEQS  32u
+#define ROUNDS    5u
 
 enum part {
     ATTENTION,
@@ -36,8 +38,8 @@ struct rig {
     bool has_pred;
     struct pi_pool *pool;
     struct pi_engine *engine[MODES];
-    double *times[MODES][PARTS]; /* (steps) */
-    double *read;                /* (steps) */
+    double *times[MODES][PARTS]; /* (ROUNDS, steps) */
+    double *read;                /* (ROUNDS, steps) */
     double *bytes[MODES];        /* (steps) of feed-forward blocks and predictors */
     float *logits;
     uint64_t sum[1024];
@@ -109,7 +111,7 @@ static uint64_t ffn_bytes(const struct rig *r, const struct pi_engine_stats *st)
     return bytes - (st->bytes_shared - (r->seqs - 1) * (st->bytes - bytes) / r->seqs);
 }
 
-static void step(struct rig *r, int mode, uint32_t at, const int32_t *token)
+static void step(struct rig *r, int mode, uint32_t round, uint32_t i, const int32_t *token)
 {
     static const int32_t pos[MAX_SEQS];
     uint32_t seq[MAX_SEQS];
@@ -117,13 +119,14 @@ static void step(struct rig *r, int mode, uint32_t at, const int32_t *token)
     struct pi_engine_stats st;
     struct pi_err e = {0};
     double spent[PI_OP_KINDS] = {0};
+    const size_t at = (size_t)round * r->steps + i;
 
-    for (uint32_t i = 0; i < r->seqs; i++)
-        seq[i] = i;
+    for (uint32_t k = 0; k < r->seqs; k++)
+        seq[k] = k;
     r->engine[mode]->exec.spent = spent;
     check(pi_engine_run(r->engine[mode], PI_PHASE_DECODE, &b, r->logits, &e), &e);
     pi_engine_take_stats(r->engine[mode], &st);
-    r->bytes[mode][at] = (double)ffn_bytes(r, &st);
+    r->bytes[mode][i] = (double)ffn_bytes(r, &st);
     for (int p = 0; p < PARTS; p++)
         r->times[mode][p][at] = 0.0;
     for (int k = 0; k < PI_OP_KINDS; k++)
@@ -137,42 +140,58 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double quantile(const double *v, uint32_t n, double share)
+/* Of (ROUNDS, n) values: the mean of the n least ones of all rounds. */
+static double least(const double *v, uint32_t n)
 {
-    double *sorted = need(n, sizeof(*sorted)), q;
+    double sum = 0.0;
 
-    memcpy(sorted, v, n * sizeof(*sorted));
-    qsort(sorted, n, sizeof(*sorted), compare);
-    q = sorted[(size_t)(share * n)];
+    for (uint32_t i = 0; i < n; i++) {
+        double low = v[i];
+
+        for (uint32_t k = 1; k < ROUNDS; k++)
+            low = v[(size_t)k * n + i] < low ? v[(size_t)k * n + i] : low;
+        sum += low;
+    }
+    return sum / n;
+}
+
+static double median(const double *v, uint32_t n)
+{
+    const size_t all = (size_t)ROUNDS * n;
+    double *sorted = need(all, sizeof(*sorted)), q;
+
+    memcpy(sorted, v, all * sizeof(*sorted));
+    qsort(sorted, all, sizeof(*sorted), compare);
+    q = sorted[all / 2];
     free(sorted);
     return q;
 }
 
-/* Tokens differ in how much they read: seconds for a byte are compared. */
-static void report(struct rig *r, double share, const char *name)
+static void report(struct rig *r, double (*of)(const double *, uint32_t), const char *name)
 {
-    double read = quantile(r->read, r->steps, share) / (double)r->model.file.map.size, dense = 0.0;
+    const double read = of(r->read, r->steps) / (double)r->model.file.map.size;
+    double dense = 0.0;
 
     printf("%-9s sequential read %.1f GB/s\n", name, 1e-9 / read);
     for (int m = 0; m < MODES; m++) {
-        double ms[PARTS], *cost, t, bytes = 0.0;
+        double ms[PARTS], *block, cost, bytes = 0.0;
 
         if (r->engine[m] == NULL)
             continue;
-        cost = need(r->steps, sizeof(*cost));
-        for (uint32_t i = 0; i < r->steps; i++) {
-            cost[i] = (r->times[m][FFN][i] + r->times[m][PREDICT][i]) / r->bytes[m][i];
+        block = need((size_t)ROUNDS * r->steps, sizeof(*block));
+        for (size_t i = 0; i < (size_t)ROUNDS * r->steps; i++)
+            block[i] = r->times[m][FFN][i] + r->times[m][PREDICT][i];
+        for (uint32_t i = 0; i < r->steps; i++)
             bytes += r->bytes[m][i] / r->steps;
-        }
         for (int p = 0; p < PARTS; p++)
-            ms[p] = 1e3 * quantile(r->times[m][p], r->steps, share);
-        t = quantile(cost, r->steps, share);
-        dense = m == 0 ? t : dense;
+            ms[p] = 1e3 * of(r->times[m][p], r->steps);
+        cost = of(block, r->steps) / bytes;
+        dense = m == 0 ? cost : dense;
         printf(
             "%-9s %-9s attention %6.2f  predictor %6.2f  feed-forward %6.2f  other %5.2f ms; block reads %.1f MB, %.2f of read, x %.3f\n",
             name, pi_mode_name((enum pi_mode)m), ms[ATTENTION], ms[PREDICT], ms[FFN], ms[OTHER],
-            1e-6 * bytes, read / t, t / dense);
-        free(cost);
+            1e-6 * bytes, read / cost, cost / dense);
+        free(block);
     }
 }
 
@@ -205,11 +224,31 @@ static void open_all(struct rig *r, const char *path, uint32_t threads, bool pin
     }
 }
 
+/* All steps, each in every mode and beside a read. */
+static void one_round(struct rig *r, uint32_t round)
+{
+    uint32_t seed = 1;
+
+    for (uint32_t i = 0; i < r->steps; i++) {
+        double *read = &r->read[(size_t)round * r->steps + i];
+        int32_t token[MAX_SEQS];
+
+        for (uint32_t k = 0; k < r->seqs; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            token[k] = (int32_t)((uint64_t)seed * r->model.shape.n_vocab >> 32);
+        }
+        for (int m = 0; m < MODES && r->engine[m] != NULL; m++)
+            step(r, m, round, i, token);
+        *read = pi_now();
+        pi_pool_run(r->pool, read_file, r);
+        *read = pi_now() - *read;
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct rig r;
     enum pi_act_type act = PI_ACT_TYPE_F32;
-    uint32_t seed = 1;
 
     if (argc > 2 && strcmp(argv[1], "--act") == 0) {
         act = strcmp(argv[2], "q8") == 0 ? PI_ACT_TYPE_Q8 : PI_ACT_TYPE_F32;
@@ -222,36 +261,25 @@ int main(int argc, char **argv)
             "usage: bench_modes [--act f32|q8] MODEL.gguf [THREADS [STEPS [SEQUENCES [nopin]]]]\n");
         return 2;
     }
-    r.steps = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 40;
+    r.steps = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 16;
     r.steps = r.steps < 1 || r.steps > MAX_STEPS ? MAX_STEPS : r.steps;
     r.seqs = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 1;
     r.seqs = r.seqs < 1 || r.seqs > MAX_SEQS ? MAX_SEQS : r.seqs;
     open_all(&r, argv[1], argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0, argc < 6, act);
     r.logits = need((size_t)r.seqs * r.model.shape.n_vocab, sizeof(float));
-    r.read = need(r.steps, sizeof(double));
+    r.read = need((size_t)ROUNDS * r.steps, sizeof(double));
     for (int m = 0; m < MODES; m++)
         r.bytes[m] = need(r.steps, sizeof(double));
     for (int m = 0; m < MODES; m++)
         for (int p = 0; p < PARTS; p++)
-            r.times[m][p] = need(r.steps, sizeof(double));
-    for (uint32_t i = 0; i < r.steps; i++) {
-        int32_t token[MAX_SEQS];
-
-        for (uint32_t k = 0; k < r.seqs; k++) {
-            seed = seed * 1664525u + 1013904223u;
-            token[k] = (int32_t)((uint64_t)seed * r.model.shape.n_vocab >> 32);
-        }
-        for (int m = 0; m < MODES && r.engine[m] != NULL; m++)
-            step(&r, m, i, token);
-        r.read[i] = pi_now();
-        pi_pool_run(r.pool, read_file, &r);
-        r.read[i] = pi_now() - r.read[i];
-    }
+            r.times[m][p] = need((size_t)ROUNDS * r.steps, sizeof(double));
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        one_round(&r, round);
     printf("%u threads%s, activations %s, %s\n", pi_pool_size(r.pool),
            pi_pool_place(r.pool).own_cores ? " with a core each" : "", pi_act_type_name(act),
            argv[1]);
-    report(&r, 0.1, "best 10%");
-    report(&r, 0.5, "median");
+    report(&r, least, "least");
+    report(&r, median, "median");
     for (int m = 0; m < MODES; m++) {
         pi_engine_destroy(r.engine[m]);
         free(r.bytes[m]);

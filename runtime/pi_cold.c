@@ -25,6 +25,8 @@
     96 /* floats between partial sums: equal columns of two tokens do not lie at the same place of a page */
 #define PAYS \
     200 /* neurons for each token from which partial sums are less than what is gained by whole rows */
+#define SHARES      4  /* pieces of work that a thread draws of each part of a list, at least */
+#define TOGETHER    32 /* rows of a matrix that are taken together, where there are as many */
 #define GROUP       12 /* rows that choose among vectors and that kernels take together */
 #define LEAST_CHUNK 4  /* neurons of a chunk of products of tokens' own lists */
 
@@ -118,13 +120,21 @@ struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
     return f;
 }
 
-/* As for one token. The size of the two-pass form's chunks leaves no trace in sums: with many tokens they are larger, so that kernels have groups of rows. */
-struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_tok)
+/* As for one token. Rows are few in a chunk of which few neurons are wanted: then more chunks are taken together, as far as all threads still end together. */
+struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_wanted, uint32_t n_tok,
+                                       uint32_t n_threads)
 {
     struct pi_cold_form f = pi_cold_form_of(n, 1);
+    const uint32_t n_two = n - f.n_one, n_chunks = pi_cold_chunks_in(f.n_one, f.chunk_one);
+    const uint32_t wanted = n > 0 ? (uint32_t)((uint64_t)f.chunk_one * n_wanted / n) : 0;
 
-    if (n_tok > 4)
-        f.chunk_two = clamp((n - f.n_one) / 32, f.chunk_two, 4 * f.chunk_two);
+    if (n_tok > 4) {
+        f.chunk_two = clamp(n_two / 32, f.chunk_two, 4 * f.chunk_two);
+        return f;
+    }
+    f.chunk_two = clamp(n_two / (SHARES * n_threads) / PI_COLD_STREAMS * PI_COLD_STREAMS,
+                        f.chunk_two, PI_COLD_TILE);
+    f.group = clamp(n_chunks / (SHARES * n_threads), 1, TOGETHER / (wanted > 0 ? wanted : 1) + 1);
     return f;
 }
 
@@ -143,6 +153,7 @@ struct pi_cold_form pi_cold_form_within(const struct pi_cold_scratch *s, struct 
     f.n_one = f.n_one < n ? f.n_one : n;
     f.chunk_one = f.chunk_one > 0 ? f.chunk_one : 1;
     f.chunk_two = f.chunk_two > 0 ? f.chunk_two : 1;
+    f.group = f.group > 0 ? f.group : 1;
     if (pi_cold_chunks_in(f.n_one, f.chunk_one) > room)
         f.n_one = room * f.chunk_one;
     return f;
@@ -160,7 +171,8 @@ static struct pi_cold_walk walk_of(const struct pi_cold_job *job, uint32_t threa
     else
         f = job->form != NULL ? *job->form : pi_cold_form_of(job->n, job->n_tok);
     w.form = pi_cold_form_within(job->scratch, f, job->n, job->n_tok);
-    w.n_one = pi_cold_chunks_in(w.form.n_one, w.form.chunk_one);
+    w.n_parts = pi_cold_chunks_in(w.form.n_one, w.form.chunk_one);
+    w.n_one = pi_cold_chunks_in(w.n_parts, w.form.group);
     w.n_chunks = w.n_one + pi_cold_chunks_in(job->n - w.form.n_one, w.form.chunk_two);
     return w;
 }
@@ -168,7 +180,7 @@ static struct pi_cold_walk walk_of(const struct pi_cold_job *job, uint32_t threa
 struct pi_cold_span pi_cold_chunk(const struct pi_cold_walk *w, uint32_t i)
 {
     bool one = i < w->n_one;
-    uint32_t size = one ? w->form.chunk_one : w->form.chunk_two;
+    uint32_t size = one ? w->form.chunk_one * w->form.group : w->form.chunk_two;
     uint32_t end = one ? w->form.n_one : w->job->n;
     uint32_t begin = one ? i * size : w->form.n_one + (i - w->n_one) * size;
 
@@ -211,13 +223,39 @@ static void chunk_products(struct pi_cold_walk *w, struct pi_cold_span c)
     }
 }
 
-/* One pass: the chunk's partial sum. */
-static void chunk_sum(struct pi_cold_walk *w, struct pi_cold_span c, uint32_t part)
+/* Adds the list, whose neurons stand in tile, to the partial sums of its chunks. */
+static void add_to_parts(const struct pi_cold_walk *w, struct pi_cold_span tile,
+                         const struct pi_cold_list *l, const float *prod)
 {
     const struct pi_cold_job *job = w->job;
-    size_t ld = job->scratch->ld;
-    float prod[PI_COLD_TILE * PI_COLD_TOKENS], *y = job->scratch->part + part * job->n_tok * ld;
-    bool used = false;
+    const struct pi_cold_span all = {0, job->w->down_t.n_cols};
+    const uint32_t n_tok = job->n_tok, chunk = w->form.chunk_one;
+    const size_t ld = job->scratch->ld;
+    uint32_t k = 0;
+
+    for (uint32_t part = tile.begin / chunk; part * chunk < tile.end; part++) {
+        const uint32_t first = k, end = (part + 1) * chunk;
+        uint8_t *used = job->scratch->used + (size_t)part * n_tok;
+        float *y = job->scratch->part + part * n_tok * ld;
+
+        if (tile.begin <= part * chunk)
+            memset(used, 0, n_tok);
+        while (k < l->n && (end >= tile.end || l->id[k] < job->ids[end]))
+            k++;
+        if (k == first)
+            continue;
+        if (used[0] == 0)
+            memset(y, 0, n_tok * ld * sizeof(*y));
+        memset(used, 1, n_tok);
+        pi_cold_add_rows(job, l, (struct pi_cold_span){first, k}, prod, all, y, ld);
+    }
+}
+
+/* One pass: the partial sums of some chunks. */
+static void chunk_sums(struct pi_cold_walk *w, struct pi_cold_span c)
+{
+    const struct pi_cold_job *job = w->job;
+    float prod[PI_COLD_TILE * PI_COLD_TOKENS];
 
     for (struct pi_cold_span tile = {c.begin, c.begin}; tile.begin < c.end; tile.begin = tile.end) {
         struct pi_cold_list l;
@@ -227,12 +265,8 @@ static void chunk_sum(struct pi_cold_walk *w, struct pi_cold_span c, uint32_t pa
         note_fired(job, tile, &l);
         if (tile.end == c.end)
             pi_cold_draw(w);
-        if (l.n > 0 && !used)
-            memset(y, 0, job->n_tok * ld * sizeof(*y));
-        used |= l.n > 0;
-        pi_cold_add_rows(job, &l, prod, (struct pi_cold_span){0, job->w->down_t.n_cols}, y, ld);
+        add_to_parts(w, tile, &l, prod);
     }
-    memset(job->scratch->used + (size_t)part * job->n_tok, used, job->n_tok);
 }
 
 /* ---- behind the barrier ---- */
@@ -293,13 +327,13 @@ static void add_products(const struct pi_cold_walk *w, struct pi_cold_span cols)
             to += n;
             from += n;
             if (l.n == PI_COLD_TILE) {
-                pi_cold_add_rows(job, &l, prod, cols, job->out, d);
+                pi_cold_add_rows(job, &l, (struct pi_cold_span){0, l.n}, prod, cols, job->out, d);
                 l.n = 0;
                 to = prod;
             }
         }
     }
-    pi_cold_add_rows(job, &l, prod, cols, job->out, d);
+    pi_cold_add_rows(job, &l, (struct pi_cold_span){0, l.n}, prod, cols, job->out, d);
 }
 
 static void count(struct pi_cold_job *job)
@@ -344,7 +378,7 @@ void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
         if (w.own)
             pi_cold_own_count(job, pi_cold_chunk(&w, i), i);
         if (i < w.n_one)
-            chunk_sum(&w, pi_cold_chunk(&w, i), i);
+            chunk_sums(&w, pi_cold_chunk(&w, i));
         else
             chunk_products(&w, pi_cold_chunk(&w, i));
     }
@@ -357,7 +391,7 @@ void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
         pi_cold_own_sums(&w, cols);
     } else {
         for (uint32_t t = 0; t < job->n_tok; t++)
-            pi_cold_add_parts(job, t, w.n_one, cols);
+            pi_cold_add_parts(job, t, w.n_parts, cols);
         add_products(&w, cols);
     }
     if (thread == 0)

@@ -29,7 +29,9 @@
 struct pi_cold_form {
     uint32_t n_one;     /* neurons at the list's head that are done in one pass */
     uint32_t chunk_one; /* neurons of a chunk there */
-    uint32_t chunk_two; /* neurons of a chunk of the rest */
+    uint32_t chunk_two; /* neurons of a chunk of the rest; leaves no trace in sums */
+    uint32_t
+        group; /* chunks that a thread takes together in one pass, each to its own sum; 0: one */
 };
 
 /* What a run read and found. */
@@ -67,8 +69,9 @@ struct pi_cold_job {
 /* The form of a list by measurement; what it returns depends on n and n_tok alone. */
 struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok);
 /* That of a list which is the same whatever tokens a step has (all neurons of a unit, with masks or without): what sums depend on is chosen from n alone, so that a
- * token's sum is the same alone and among others. */
-struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_tok);
+ * token's sum is the same alone and among others. n_wanted: about how many of them a token wants (n where all do); n_threads: of the run. */
+struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_wanted, uint32_t n_tok,
+                                       uint32_t n_threads);
 
 /* Bytes that pi_cold_scratch_create() takes; UINT64_MAX when they can not be counted. */
 uint64_t pi_cold_scratch_bytes(uint32_t n_max, uint32_t n_tok_max, uint32_t n_embd);

@@ -44,9 +44,10 @@ struct pi_cold_walk {
     const struct pi_cold_job *job;
     struct pi_cold_form form;
     bool own;                 /* each token's sum is that of its own list */
-    uint32_t n_one, n_chunks; /* chunks with a partial sum; of both kinds */
+    uint32_t n_parts;         /* chunks with a partial sum */
+    uint32_t n_one, n_chunks; /* what is drawn: groups of those; they and the other chunks */
     uint32_t thread, n_threads;
-    uint32_t next; /* the chunk drawn for later */
+    uint32_t next; /* drawn for later */
 };
 
 static inline uint32_t pi_cold_n_set(uint32_t mask)
@@ -67,7 +68,7 @@ static inline uint32_t pi_cold_all_tokens(const struct pi_cold_job *job)
 
 /* ---- pi_cold.c ---- */
 
-/* The neurons of a chunk. */
+/* The neurons of what is drawn as number i. */
 struct pi_cold_span pi_cold_chunk(const struct pi_cold_walk *w, uint32_t i);
 /* A form for n neurons within what the scratch has room for, n_tok partial sums at a time. */
 struct pi_cold_form pi_cold_form_within(const struct pi_cold_scratch *s, struct pi_cold_form f,
@@ -84,9 +85,10 @@ void pi_cold_list_wanted(const struct pi_cold_job *job, struct pi_cold_span *til
 size_t pi_cold_n_values(const struct pi_cold_list *l);
 /* A list of wanted neurons to l, prod: what of them goes into down. last: the chunk ends with them and is done then but for what comes behind the barrier. */
 void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l, float *prod);
-/* y_t[cols) += the list's rows of down times their products; y (n_tok, ld). */
+/* y_t[cols) += rows of down of neurons some of the list times their products; prod: the whole list's; y (n_tok, ld). */
 void pi_cold_add_rows(const struct pi_cold_job *job, const struct pi_cold_list *l,
-                      const float *prod, struct pi_cold_span cols, float *y, size_t ld);
+                      struct pi_cold_span some, const float *prod, struct pi_cold_span cols,
+                      float *y, size_t ld);
 /* Draws the next chunk, not long before the one in hand ends, and asks for its first rows. */
 void pi_cold_draw(struct pi_cold_walk *w);
 

@@ -102,7 +102,8 @@ static void add_list(struct sums *s)
 {
     const struct pi_cold_span all = {0, s->job->w->down_t.n_cols};
 
-    pi_cold_add_rows(s->job, &s->list, s->prod, all, s->to, s->job->scratch->ld);
+    pi_cold_add_rows(s->job, &s->list, (struct pi_cold_span){0, s->list.n}, s->prod, all, s->to,
+                     s->job->scratch->ld);
     s->list.n = 0;
     s->next = s->prod;
 }
@@ -256,13 +257,13 @@ static void add_rest(const struct lists *l, struct pi_cold_span cols)
             li.mask[li.n++] = s->fired[i] & keep;
             keep_products(s->fired[i], keep, from, &to);
             if (li.n == PI_COLD_TILE) {
-                pi_cold_add_rows(job, &li, prod, cols, job->out, d);
+                pi_cold_add_rows(job, &li, (struct pi_cold_span){0, li.n}, prod, cols, job->out, d);
                 li.n = 0;
                 to = prod;
             }
         }
     }
-    pi_cold_add_rows(job, &li, prod, cols, job->out, d);
+    pi_cold_add_rows(job, &li, (struct pi_cold_span){0, li.n}, prod, cols, job->out, d);
 }
 
 void pi_cold_own_sums(const struct pi_cold_walk *w, struct pi_cold_span cols)

@@ -35,7 +35,6 @@ static struct block block_of(struct pi_state *s, const struct pi_op *op, uint32_
     b.ul = &b.u->layers[op->layer];
     b.w = &s->m->layers[op->layer];
     b.mine = pi_span(b.ul->n, PI_SPAN_ROWS, thread, n_threads);
-    b.form = pi_cold_form_fixed(b.ul->n, n_tok);
     return b;
 }
 
@@ -215,6 +214,17 @@ static void down_rows(const struct block *b)
 
 /* ---- down by neuron ---- */
 
+/* Neurons that the predictor of the layer wants, for each token those of its own. */
+static uint64_t n_predicted(const struct block *b)
+{
+    uint64_t n = 0;
+
+    for (uint32_t t = 0; t < b->n_tok; t++)
+        for (uint32_t th = 0; th < b->n_threads; th++)
+            n += b->u->n_cand[th * PI_COUNT_STRIDE + t];
+    return n;
+}
+
 /* Each thread has a job of its own, alike but for the input, which is in its lane. */
 static struct pi_cold_job job_of(const struct block *b, bool dense)
 {
@@ -253,17 +263,11 @@ static void count_pairs(struct pi_state *s, const struct pi_mat *w, uint64_t n_p
 static void count_block(const struct block *b, bool dense, const struct pi_cold_stats *st)
 {
     struct pi_state *s = b->s;
-    uint64_t n_first = (uint64_t)b->n_tok * b->ul->n;
+    const bool listed = b->ul->predicted && !dense;
     const float *bias;
     const struct pi_mat *first = first_mat(b, &bias);
 
-    if (b->ul->predicted && !dense) {
-        n_first = 0;
-        for (uint32_t t = 0; t < b->n_tok; t++)
-            for (uint32_t th = 0; th < b->n_threads; th++)
-                n_first += b->u->n_cand[th * PI_COUNT_STRIDE + t];
-    }
-    count_pairs(s, first, n_first, st->first_rows);
+    count_pairs(s, first, listed ? n_predicted(b) : (uint64_t)b->n_tok * b->ul->n, st->first_rows);
     if (s->m->shape.gated)
         count_pairs(s, &b->w->up, st->up_active, st->up_rows);
     if (down_as_stored(b, dense))
@@ -296,6 +300,9 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
         }
         return;
     }
+    b.form = pi_cold_form_fixed(
+        b.ul->n, b.ul->predicted && !dense ? (uint32_t)(n_predicted(&b) / n_tok) : b.ul->n, n_tok,
+        n_threads);
     job = job_of(&b, dense);
     pi_cold_run(&job, thread, n_threads);
     if (thread == 0) {

@@ -269,7 +269,7 @@ static int wrong_stats(const struct truth *tr, const struct pi_cold_job *job)
 
 /* ---- tests ---- */
 
-/* Every form on every team, twice. */
+/* Every form on every team; how many chunks are taken together and the size of those without a sum leave no trace. */
 static int check_job(const struct layer *l, struct pi_cold_job *job)
 {
     size_t n = (size_t)job->n_tok * l->shape.n_embd;
@@ -282,9 +282,14 @@ static int check_job(const struct layer *l, struct pi_cold_job *job)
         job->form = f < COUNT(forms) ? &forms[f] : NULL;
         first = run(job, pools[0]);
         wrong += wrong_values(&tr, first, n) + wrong_stats(&tr, job);
-        for (size_t p = 0; p < COUNT(teams); p++) {
-            float *again = run(job, pools[p]);
+        for (uint32_t p = 0; p < COUNT(teams); p++) {
+            struct pi_cold_form other = f < COUNT(forms) ? forms[f] : forms[0];
+            float *again;
 
+            other.group += 3 * p;
+            other.chunk_two += 5 * p;
+            job->form = f < COUNT(forms) ? &other : NULL;
+            again = run(job, pools[p]);
             wrong += memcmp(first, again, n * sizeof(float)) != 0;
             wrong += wrong_stats(&tr, job);
             free(again);
@@ -362,7 +367,8 @@ static void test_activations(const struct pi_cpu *cpu)
 /* In the two-pass form a token's sum is the same alone and among others; with n of a long list so in the form of lists that are always the same. */
 static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
 {
-    const struct pi_cold_form fixed[2] = {pi_cold_form_fixed(n, n_tok), pi_cold_form_fixed(n, 1)};
+    const struct pi_cold_form fixed[2] = {pi_cold_form_fixed(n, n / 2, n_tok, 2),
+                                          pi_cold_form_fixed(n, n / 9, 1, 1)};
     int wrong = 0;
 
     for (size_t t = 0; t < (n > 100 ? 1 : COUNT(types)); t++) {
