@@ -148,14 +148,15 @@ uint32_t pi_cold_own_chunk(uint32_t n)
 struct pi_cold_form pi_cold_form_within(const struct pi_cold_scratch *s, struct pi_cold_form f,
                                         uint32_t n, uint32_t n_tok)
 {
-    uint32_t room = s->n_parts / n_tok;
+    const uint32_t room = s->n_parts / n_tok, most = n > 0 ? n : 1;
 
+    /* sizes beyond the list are the list's: no sum of places leaves 32 bits */
     f.n_one = f.n_one < n ? f.n_one : n;
-    f.chunk_one = f.chunk_one > 0 ? f.chunk_one : 1;
-    f.chunk_two = f.chunk_two > 0 ? f.chunk_two : 1;
-    f.group = f.group > 0 ? f.group : 1;
+    f.chunk_one = clamp(f.chunk_one, 1, most);
+    f.chunk_two = clamp(f.chunk_two, 1, most);
     if (pi_cold_chunks_in(f.n_one, f.chunk_one) > room)
         f.n_one = room * f.chunk_one;
+    f.group = clamp(f.group, 1, pi_cold_chunks_in(f.n_one, f.chunk_one) + 1);
     return f;
 }
 

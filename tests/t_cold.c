@@ -200,9 +200,14 @@ struct truth {
     struct pi_cold_stats stats;
 };
 
-/* One neuron for one token; true if it fires. */
-static bool add_neuron(const struct layer *l, const struct pi_cold_job *job, uint32_t id,
-                       uint32_t t, struct truth *tr)
+/* What becomes of a neuron for a token: up is read; it fires. */
+enum {
+    READS_UP = 1,
+    FIRES = 2
+};
+
+static unsigned add_neuron(const struct layer *l, const struct pi_cold_job *job, uint32_t id,
+                           uint32_t t, struct truth *tr)
 {
     uint32_t d = l->shape.n_embd;
     const float *x = job->x + (size_t)t * d, *down = l->f32[2] + (size_t)id * d;
@@ -215,15 +220,20 @@ static bool add_neuron(const struct layer *l, const struct pi_cold_job *job, uin
     }
     h = activate(&l->shape, v, &size);
     if (h == 0.0)
-        return false;
+        return 0;
     if (l->shape.gated)
         up = dot(l->f32[1] + (size_t)id * d, x, d, &up_size);
+    if (l->shape.act_up) {
+        up = activate(&l->shape, up, &up_size);
+        if (up == 0.0)
+            return READS_UP;
+    }
     for (uint32_t c = 0; c < d; c++) {
         tr->sum[(size_t)t * d + c] += h * up * (double)down[c];
         tr->size[(size_t)t * d + c] += size * up_size * fabs((double)down[c]);
     }
     /* far from 0 the forms of GELU are so small that they are 0 in F32 */
-    return pi_activate(&l->shape, (float)v) != 0.0f;
+    return pi_activate(&l->shape, (float)v) != 0.0f ? READS_UP | FIRES : 0;
 }
 
 static struct truth make_truth(const struct layer *l, const struct pi_cold_job *job)
@@ -232,21 +242,23 @@ static struct truth make_truth(const struct layer *l, const struct pi_cold_job *
     struct truth tr = {.sum = make(size, sizeof(double)), .size = make(size, sizeof(double))};
 
     for (uint32_t i = 0; i < job->n; i++) {
-        bool any = false, wanted = false;
+        bool wanted = false;
+        unsigned any = 0;
 
         for (uint32_t t = 0; t < job->n_tok; t++) {
             bool want = job->tokens == NULL || (job->tokens[i] >> t & 1) != 0;
-            bool fires = want && add_neuron(l, job, job->ids[i], t, &tr);
+            unsigned does = want ? add_neuron(l, job, job->ids[i], t, &tr) : 0;
 
             if (job->mode == PI_MODE_DENSE)
-                fires = want;
+                does = want ? READS_UP | FIRES : 0;
             wanted |= want;
-            any |= fires;
-            tr.stats.active += fires;
+            any |= does;
+            tr.stats.active += (does & FIRES) != 0;
+            tr.stats.up_active += (does & READS_UP) != 0;
         }
         tr.stats.first_rows += wanted;
-        tr.stats.down_rows += any;
-        tr.stats.up_rows += any && l->shape.gated;
+        tr.stats.down_rows += (any & FIRES) != 0;
+        tr.stats.up_rows += (any & READS_UP) != 0 && l->shape.gated;
     }
     return tr;
 }
@@ -264,7 +276,7 @@ static int wrong_stats(const struct truth *tr, const struct pi_cold_job *job)
 {
     return tr->stats.first_rows != job->stats.first_rows ||
            tr->stats.up_rows != job->stats.up_rows || tr->stats.down_rows != job->stats.down_rows ||
-           tr->stats.active != job->stats.active;
+           tr->stats.active != job->stats.active || tr->stats.up_active != job->stats.up_active;
 }
 
 /* ---- tests ---- */
@@ -354,10 +366,14 @@ static void test_types(const struct pi_cpu *cpu)
 static void test_activations(const struct pi_cpu *cpu)
 {
     for (int act = 0; act < PI_ACT_COUNT; act++) {
-        for (int gated = 0; gated < 2; gated++) {
+        const int forms_of = pi_activation_has_zeros((enum pi_activation)act) ? 3 : 2;
+
+        for (int gated = 0; gated < forms_of; gated++) {
             struct layer l = make_layer(PI_TYPE_F16, 128, 120, (enum pi_activation)act, gated != 0);
 
-            printf("# %s\n", pi_activation_name((enum pi_activation)act));
+            l.shape.act_up = gated == 2;
+            printf("# %s%s\n", pi_activation_name((enum pi_activation)act),
+                   l.shape.act_up ? ", of up too" : "");
             EQ(check_layer(cpu, &l, 60, 3), 0);
             free_layer(&l);
         }
@@ -477,6 +493,42 @@ static void test_union(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, 
     free_list(&li);
     free_layer(&l);
     EQ(wrong, 0);
+}
+
+/* Sizes beyond the list, whose multiples are beyond 32 bits. */
+static void test_large_sizes(const struct pi_cpu *cpu)
+{
+    static const struct pi_cold_form
+        large[] = {{.n_one = 5, .chunk_one = 3, .chunk_two = UINT32_MAX},
+                   {.n_one = 40, .chunk_one = 7, .chunk_two = 1, .group = 1u << 31},
+                   {.n_one = 40, .chunk_one = 1u << 31, .chunk_two = 9, .group = 1u << 31}},
+        same[] = {{.n_one = 5, .chunk_one = 3, .chunk_two = 55},
+                  {.n_one = 40, .chunk_one = 7, .chunk_two = 1, .group = 6},
+                  {.n_one = 40, .chunk_one = 40, .chunk_two = 9, .group = 1}};
+    struct layer l = make_layer(PI_TYPE_F16, 96, 120, PI_ACT_RELU, true);
+    struct list li = make_list(&l, 60, 3, false);
+    struct pi_cold_scratch *s = NULL;
+    struct pi_cold_job job = {.cpu = cpu, .shape = &l.shape, .w = &l.w, .n_tok = 3, .x = li.x};
+
+    PASSES(pi_cold_scratch_create(60, 3, 96, &s, &e), e);
+    job.mode = PI_MODE_EXACT;
+    job.scratch = s;
+    job.n = li.n;
+    job.ids = li.ids;
+    for (size_t i = 0; i < COUNT(large); i++) {
+        float *a, *b;
+
+        job.form = &large[i];
+        a = run(&job, pools[1]);
+        job.form = &same[i];
+        b = run(&job, pools[0]);
+        EQ(memcmp(a, b, (size_t)3 * 96 * sizeof(*a)), 0);
+        free(a);
+        free(b);
+    }
+    pi_cold_scratch_free(s);
+    free_list(&li);
+    free_layer(&l);
 }
 
 static void test_unions(const struct pi_cpu *cpu)
@@ -600,6 +652,7 @@ int main(void)
             printf("# no %s here\n", pi_isa_name((enum pi_isa)i));
             continue;
         }
+        test_large_sizes(cpu);
         test_types(cpu);
         test_activations(cpu);
         test_batch(cpu, 100, 9);
