@@ -37,6 +37,7 @@ static enum pi_code link_tmp(struct pi_out *o, struct pi_err *err)
 static enum pi_code keep_old(struct pi_out *o, struct pi_err *err)
 {
     struct stat st;
+    int e;
 
     o->replaces = fstatat(o->dir_fd, o->base, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (!o->replaces)
@@ -46,10 +47,10 @@ static enum pi_code keep_old(struct pi_out *o, struct pi_err *err)
         return PI_E_NOMEM;
     if (linkat(o->dir_fd, o->base, o->dir_fd, o->old, 0) == 0)
         return PI_OK;
+    e = errno;
     free(o->old);
     o->old = NULL;
-    return errno == ENOSPC || errno == EDQUOT ? pi_out_error(o, "keep the older", errno, err)
-                                              : PI_OK;
+    return e == ENOSPC || e == EDQUOT ? pi_out_error(o, "keep the older", e, err) : PI_OK;
 }
 
 /* All that takes room or time. */

@@ -37,7 +37,7 @@ struct pi_convert_options {
 };
 
 /* The output appears complete and checked, or not at all; predictors (in a PowerInfer file, or the folder's) and activation counts beside a GGUF source become
- * artifacts beside it, after it. Errors of the readers; PI_E_USAGE for a pattern that does nothing; PI_E_NOSPACE before anything is written; PI_E_MISMATCH
+ * artifacts beside it, which appear with it or not at all. Errors of the readers; PI_E_USAGE for a pattern that does nothing; PI_E_NOSPACE before anything is written; PI_E_MISMATCH
  * (predictors of another model); PI_E_SELFCHECK; PI_E_INTERRUPTED. */
 enum pi_code pi_convert(const struct pi_convert_options *opt, struct pi_err *err) PI_MUST_CHECK;
 
