@@ -3,7 +3,7 @@
  * (of the names of its functions), and the operations of pi_cpu_q8_x86.h or pi_cpu_q8_neon.h; for blocked products those that pi_gemm_simd_q8.h names.
  *
  * Four rows side by side, or zeros in place of them: their sums of integers meet in the four lanes of one vector, in which the rows' sums in F32 go on, in
- * the order of pi_cpu.h. Integers are exact, however an ISA makes them: all tables give the same bits.
+ * the order of pi_cpu.h. Integers are exact, however an ISA makes them: all tables give the same bits. Where the ISA defines Q8_EIGHT, eight rows while there are.
  */
 #ifndef PI_CPU_SIMD_Q8_H
 #define PI_CPU_SIMD_Q8_H
