@@ -27,7 +27,7 @@ struct request {
     char *body;                 /* (n) */
     size_t n, cap;
     bool too_large, too_many, refused, takes_post, closes;
-    bool counted; /* in the server's n_reading */
+    bool counted; /* in the server's n_between */
     enum {
         READS,    /* the body is not there as a whole */
         PARSED,   /* rc, call, fault and err say how that went */
@@ -272,9 +272,9 @@ static void count(struct request *r, bool on)
         return;
     r->counted = on;
     if (on)
-        atomic_fetch_add(&r->s->n_reading, 1);
+        atomic_fetch_add(&r->s->n_between, 1);
     else
-        atomic_fetch_sub(&r->s->n_reading, 1);
+        atomic_fetch_sub(&r->s->n_between, 1);
 }
 
 static enum MHD_Result submit(struct request *r)
@@ -304,6 +304,7 @@ static enum MHD_Result finish(struct request *r)
     if (!pi_call_wait(r->call, resume, suspend, r))
         return MHD_YES;
     if (r->call->most_bytes > LARGE_ANSWER) {
+        count(r, true); /* the queue may be through with it before it is sent */
         pi_watch_waits(r->s->watch, r->watched, NULL,
                        NULL); /* nobody else takes the call's lock now */
         return hand_over(r, write_apart);

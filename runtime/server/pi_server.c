@@ -143,13 +143,13 @@ out:
     return rc;
 }
 
-/* Requests that were being read are refused by now; that is sent in a moment. */
+/* Requests that were being read are refused by now, large answers are written; that is sent in a moment. */
 static void tell(const struct pi_server *s)
 {
     const struct timespec t = {.tv_nsec = 10000000};
     const double until = pi_now() + TELL_SECONDS;
 
-    while (atomic_load(&s->n_reading) > 0 && pi_now() < until)
+    while (atomic_load(&s->n_between) > 0 && pi_now() < until)
         (void)nanosleep(&t, NULL);
 }
 

@@ -28,8 +28,8 @@ struct pi_server {
     double began;
     long long created;
     atomic_ullong answers[6]; /* by hundreds of the status */
-    atomic_uint
-        n_reading; /* requests that are there as a whole, and neither with the engine nor answered */
+    /* requests that are there as a whole, and neither waiting for the engine nor answered: they are read, or their large answers written */
+    atomic_uint n_between;
     uint64_t body_bytes; /* of requests that are not parsed yet; the HTTP thread's alone */
 };
 
