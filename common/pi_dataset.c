@@ -220,8 +220,14 @@ out:
 static enum pi_code add_text(const struct source *s, struct pi_err *err)
 {
     struct builder b = {0};
+    const char *zero = memchr(s->text, '\0', s->n);
     enum pi_code rc = PI_OK;
 
+    /* Counts over an archive or a model look like any others; other stray bytes are Latin-1 as often as not. */
+    if (zero != NULL)
+        PI_FAIL(err, PI_E_UNSUPPORTED,
+                "%s: no text: byte %zu is zero, as in binary files and UTF-16; give text in UTF-8",
+                s->path, (size_t)(zero - s->text) + s->n_mark + 1);
     PI_TRY(add_part(&b, s->text - s->n_mark, s->n + s->n_mark, err));
     PI_TRY(finish(s->d, &b, err));
 out:

@@ -24,8 +24,8 @@ struct pi_dataset {
     size_t n, cap;
 };
 
-/* Appends a file's documents. field may be NULL. PI_E_IO; PI_E_CORRUPT with file and line (or record) of what is wrong; PI_E_RANGE for
- * more than 1 GiB, unpacked. d is as it was then. */
+/* Appends a file's documents. field may be NULL. PI_E_IO; PI_E_CORRUPT with file and line (or record) of what is wrong; PI_E_UNSUPPORTED for
+ * plain text with a zero byte in it, which is no text; PI_E_RANGE for more than 1 GiB, unpacked. d is as it was then. */
 enum pi_code pi_dataset_add(struct pi_dataset *d, const char *path, const char *field,
                             struct pi_err *err) PI_MUST_CHECK;
 void pi_dataset_free(struct pi_dataset *d);

@@ -294,14 +294,13 @@ static enum pi_code load_profile(const struct pi_train_run_options *o, const str
                                  struct pi_profile *out, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
-    char *path = pi_path_or_artifact(o->profile, o->model, "profile", err);
+    char *path = NULL;
 
+    PI_TRY(pi_path_find_artifact(o->profile, o->model, "profile", &path, err));
     if (path == NULL)
-        return PI_E_NOMEM;
-    rc = pi_profile_load(path, out, err);
-    if (rc == PI_E_IO && o->profile == NULL)
-        pi_err_wrap(err, "no profile; make one with pi-profile %s --data FILE", o->model);
-    PI_TRY(rc);
+        PI_FAIL(err, PI_E_MISMATCH, "%s has no profile; make one with: pi-profile %s --data FILE",
+                o->model, o->model);
+    PI_TRY(pi_profile_load(path, out, err));
     PI_TRY(check_output(o, path, err));
     PI_TRY(pi_artifact_check_model(&out->file, o->model, &m->lineage, NULL, err));
     if (out->n_layer != m->shape.n_layer || out->n_ff != m->shape.n_ff ||

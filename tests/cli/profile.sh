@@ -74,9 +74,10 @@ fails 7 'nowhere' 'no such folder' pi-profile -q "$m" --data "$tmp/text" -o "$tm
 fails 4 'silu.*never exactly zero' 'an activation without zeros' pi-profile "$tmp/llama-silu-gqa-tied.gguf" --data "$tmp/text"
 : >"$tmp/empty"
 fails 2 'no text' 'empty data' pi-profile "$m" --data "$tmp/empty"
+fails 4 'no text.*zero.*UTF-8' 'a model as data' pi-profile "$m" --data "$m" -o "$tmp/p4"
 fails 5 'different|another|made for' 'merging a stranger' pi-profile "$m" --merge "$tmp/opt-pre.profile.gguf"
 fails 3 'text' 'merging no profile' pi-profile "$m" --merge "$tmp/text"
-fails 7 'pi-profile.*--data' 'training without a profile' pi-train-predictor "$tmp/llama-silu-gqa-tied.gguf" --hidden-act relu
+fails 5 'pi-profile.*--data' 'training without a profile' pi-train-predictor "$tmp/llama-silu-gqa-tied.gguf" --hidden-act relu
 fails 4 'silu' 'training without zeros' pi-train-predictor "$tmp/llama-silu-gqa-tied.gguf"
 fails 5 'samples' 'training without samples' pi-train-predictor "$m" --profile "$tmp/p0"
 fails 5 'opt-pre.profile' "training on a stranger's profile" pi-train-predictor "$m" --profile "$tmp/opt-pre.profile.gguf"
