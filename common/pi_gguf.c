@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 /* The smallest pair is an 8-byte length, one byte of key, a type and one byte of value; the
@@ -479,12 +480,24 @@ out:
     return rc;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 enum pi_code pi_gguf_open(const char *path, unsigned flags, struct pi_gguf *g_out,
                           struct pi_err *err)
 {
     struct pi_map map = {0};
     enum pi_code rc = pi_map_open(path, &map, err);
 
+    if (rc == PI_E_IO && is_folder(path))
+        rc = pi_err_set(
+            err, rc,
+            "%s is a folder; of a Hugging Face model's, pi-convert %s -o M.gguf makes a file to run",
+            path, path);
     return rc == PI_OK ? parse(&map, flags, g_out, err) : rc;
 }
 

@@ -294,7 +294,8 @@ static enum pi_code print_json(const struct report *r, struct pi_err *err)
     json_t *o = json_run(r), *speed = json_speed(r), *parts = json_parts(r);
     json_t *machine =
         json_pack("{s:{s:s, s:f, s:f, s:o, s:o}}", "bandwidth", "source", r->machine.source, "cpu",
-                  r->machine.cpu, "cpu_sequential", r->machine.sequential, "gpu", known(r->machine.gpu, r->machine.gpu > 0), "pcie",
+                  r->machine.cpu, "cpu_sequential", r->machine.sequential, "gpu",
+                  known(r->machine.gpu, r->machine.gpu > 0), "pcie",
                   known(r->machine.pcie, r->machine.pcie > 0));
 
     if (o != NULL &&
@@ -365,11 +366,11 @@ static enum pi_code print_text(const struct report *r, struct pi_err *err)
 
     printf("model       %s\n", r->name);
     printf(
-        "run         mode %s, activations %s, on %s, %u threads, %u sequence%s, %s tokens, seed %llu\n",
+        "run         mode %s, activations %s, on %s, %u thread%s, %u sequence%s, %s tokens, seed %llu\n",
         pi_mode_name(r->l->mode), pi_act_type_name(r->l->act), r->device,
-        (unsigned)pi_pool_size(r->l->pool), (unsigned)r->o->n_parallel,
-        r->o->n_parallel == 1 ? "" : "s", r->o->bench_random ? "random" : "drawn",
-        (unsigned long long)r->o->sampler.seed);
+        (unsigned)pi_pool_size(r->l->pool), pi_pool_size(r->l->pool) == 1 ? "" : "s",
+        (unsigned)r->o->n_parallel, r->o->n_parallel == 1 ? "" : "s",
+        r->o->bench_random ? "random" : "drawn", (unsigned long long)r->o->sampler.seed);
     if (f->n_prompt > 0)
         printf("prompt      %llu tokens, %.1f tokens/s\n", (unsigned long long)f->n_prompt,
                ratio((double)f->n_prompt, f->prompt_seconds));

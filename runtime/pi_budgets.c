@@ -364,6 +364,26 @@ out:
     return rc;
 }
 
+/* Whether the machine has a GPU, and one of that size, where that is asked for. */
+static enum pi_code check_budgets(const struct table *t, const struct pi_hardware *hw,
+                                  struct pi_err *err)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < t->o->n_budgets; i++)
+        if (t->o->budgets[i] > most)
+            most = t->o->budgets[i];
+    if (most > 0 && hw->n_gpus == 0)
+        return pi_err_set(
+            err, PI_E_NODEV,
+            "--budgets: no GPU in the machine that %s describes: give a machine that has one with --hardware FILE",
+            t->described);
+    if (most > 0 && (double)most > hw->gpus[0].memory)
+        pi_run_notice(t->log, "budgets of more than the memory of %s (%.0f bytes) are cut to that",
+                      hw->gpus[0].name, hw->gpus[0].memory);
+    return PI_OK;
+}
+
 /* What all rows are placed for: a file, or this machine, measured once. */
 static enum pi_code find_hardware(struct table *t, struct pi_err *err)
 {
@@ -382,6 +402,7 @@ static enum pi_code find_hardware(struct table *t, struct pi_err *err)
     PI_TRY(pi_hardware_load(t->hardware, &hw, err));
     (void)snprintf(t->machine, sizeof(t->machine), "%s%s%s", hw.cpu.name,
                    hw.n_gpus > 0 ? " and " : "", hw.n_gpus > 0 ? hw.gpus[0].name : "");
+    PI_TRY(check_budgets(t, &hw, err));
 out:
     return rc;
 }

@@ -87,7 +87,7 @@ static enum pi_code do_stats(struct chat *c, const char *arg, struct pi_err *err
     if (s->n_prompt > 0)
         tell(
             c,
-            "last answer: %u tokens at %.1f tokens/s, after reading %zu tokens at %.1f tokens/s (%zu more were still known); %zu of %u tokens of the context",
+            "last answer: %u tokens at %.1f tokens/s, after reading %zu tokens at %.1f tokens/s (%zu more had been read before); %zu of %u tokens of the context",
             (unsigned)s->n_drawn, rate(s->n_steps, s->s_decode), n_read,
             rate((double)n_read, s->s_prompt), s->n_reused, c->last.n_used,
             (unsigned)c->answerer.n_ctx);

@@ -446,9 +446,12 @@ static bool refuse_head(struct request *r, const char *method, const char *path,
     if (refuse_browser(r, done))
         return true;
     if (!r->takes_post && !is_get_path(path))
-        *done = refuse(r, 404, "no such path", NULL, NULL);
+        *done = refuse(r, 404,
+                       "no such path; completions are at /v1/completions and /v1/chat/completions",
+                       NULL, NULL);
     else if (r->takes_post ? strcmp(method, "POST") != 0 : !is_get(method))
-        *done = refuse(r, 405, "not with this method", NULL, NULL);
+        *done = refuse(r, 405, r->takes_post ? "this path takes POST" : "this path takes GET", NULL,
+                       NULL);
     else if (key != NULL && !is_open_path(path) &&
              !is_key(key, header_of(r, MHD_HTTP_HEADER_AUTHORIZATION)))
         *done = refuse(r, 401, "no or a wrong API key", NULL, "invalid_api_key");

@@ -98,6 +98,10 @@ fails 5 'pi-place: .*pi-profile' 'no profile' $bench -q --device cpu+cpu --budge
 mv "$tmp/away" "$tmp/m.profile.gguf"
 sed 's/, bandwidth: 2e10/, bandwidth: 2e10, x: 1/' "$tmp/hw.yaml" >"$tmp/bad.yaml"
 fails 3 'bad.yaml' 'a bad description' pi-run -q -m "$m" --bench --budgets 1G --hardware "$tmp/bad.yaml" --json
+grep -v -e '^gpus' -e '^  ' "$tmp/hw.yaml" >"$tmp/none.yaml"
+fails 8 'none.yaml.*--hardware' 'a machine without GPU' pi-run -q -m "$m" --bench --budgets 0G,1G --hardware "$tmp/none.yaml"
+[ ! -s "$tmp/out" ]
+check $? 'before anything is printed'
 mkdir "$tmp/alone"
 cp "$abs_top_builddir/pi-run" "$tmp/alone"
 fails 7 'cannot run pi-place' 'no pi-place' env PATH=/nowhere "$tmp/alone/pi-run" -q -m "$m" --bench --budgets 1G --hardware "$tmp/hw.yaml" --json

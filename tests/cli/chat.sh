@@ -43,7 +43,7 @@ check $? 'is used'
 # What was read before is not read again.
 printf 'Tell me of the house at the edge of the wood\n/stats\nGo on\n/stats\n' >"$tmp/in"
 chat 'what is new alone is fed' --temp 0
-sed -n 's/.*after reading \([0-9]*\) tokens.*(\([0-9]*\) more were still known).*/\1 \2/p' "$tmp/err" >"$tmp/fed"
+sed -n 's/.*after reading \([0-9]*\) tokens.*(\([0-9]*\) more had been read before).*/\1 \2/p' "$tmp/err" >"$tmp/fed"
 [ "$(sed -n 's/.* //p' "$tmp/fed" | tail -n 1)" -ge "$(sed -n '1s/ .*//p' "$tmp/fed")" ]
 check $? 'the second turn goes on from the first'
 

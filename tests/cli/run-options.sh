@@ -47,7 +47,7 @@ fails 5 'needs a placement.*pi-place' 'a budget without placement' pi-run -q -m 
 fails 5 'needs a predictor.*pi-profile .*pi-train-predictor' 'predicted without predictor' pi-run -q -m "$m" --mode predicted -p x
 fails 7 'nowhere' 'a prompt file that is not there' pi-run -q -m "$m" -f "$tmp/nowhere"
 fails 7 'nowhere' 'a model that is not there' pi-run -q -m "$tmp/nowhere.gguf" -p x
-fails 7 '' 'a folder as model' pi-run -q -m "$tmp" -p x
+fails 7 'is a folder.*pi-convert' 'a folder as model' pi-run -q -m "$tmp" -p x
 fails 7 'nowhere' 'a predictor that is not there' pi-run -q -m "$m" -p x --predictor "$tmp/nowhere"
 fails 7 'nowhere' 'a folder for logits that is not there' pi-run -q -m "$m" -p x --logits "$tmp/nowhere/l"
 fails 2 'softplus: must be one of relu' 'an activation we do not have' pi-run -q -m "$m" -p x --hidden-act softplus
