@@ -25,7 +25,7 @@
 
 #define PI_COLD_TOKENS 32 /* most tokens of a job: bits of a token mask */
 
-/* How a list is worked off. */
+/* How a list is worked off. Sizes of 0 are taken as 1, those beyond the list as the list's. */
 struct pi_cold_form {
     uint32_t n_one;     /* neurons at the list's head that are done in one pass */
     uint32_t chunk_one; /* neurons of a chunk there */
