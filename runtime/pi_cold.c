@@ -232,7 +232,7 @@ static void add_to_parts(const struct pi_cold_walk *w, struct pi_cold_span tile,
     const struct pi_cold_span all = {0, job->w->down_t.n_cols};
     const uint32_t n_tok = job->n_tok, chunk = w->form.chunk_one;
     const size_t ld = job->scratch->ld;
-    uint32_t k = 0;
+    uint32_t k = 0, n;
 
     for (uint32_t part = tile.begin / chunk; part * chunk < tile.end; part++) {
         const uint32_t first = k, end = (part + 1) * chunk;
@@ -241,14 +241,15 @@ static void add_to_parts(const struct pi_cold_walk *w, struct pi_cold_span tile,
 
         if (tile.begin <= part * chunk)
             memset(used, 0, n_tok);
-        while (k < l->n && (end >= tile.end || l->id[k] < job->ids[end]))
-            k++;
+        for (n = 0; k < l->n && (end >= tile.end || l->id[k] < job->ids[end]); k++)
+            n += pi_cold_n_set(l->mask[k]);
         if (k == first)
             continue;
         if (used[0] == 0)
             memset(y, 0, n_tok * ld * sizeof(*y));
         memset(used, 1, n_tok);
         pi_cold_add_rows(job, l, (struct pi_cold_span){first, k}, prod, all, y, ld);
+        prod += n;
     }
 }
 

@@ -85,7 +85,7 @@ void pi_cold_list_wanted(const struct pi_cold_job *job, struct pi_cold_span *til
 size_t pi_cold_n_values(const struct pi_cold_list *l);
 /* A list of wanted neurons to l, prod: what of them goes into down. last: the chunk ends with them and is done then but for what comes behind the barrier. */
 void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l, float *prod);
-/* y_t[cols) += rows of down of neurons some of the list times their products; prod: the whole list's; y (n_tok, ld). */
+/* y_t[cols) += rows of down of neurons some of the list times their products prod; y (n_tok, ld). */
 void pi_cold_add_rows(const struct pi_cold_job *job, const struct pi_cold_list *l,
                       struct pi_cold_span some, const float *prod, struct pi_cold_span cols,
                       float *y, size_t ld);

@@ -51,7 +51,6 @@ static void dots(const struct pi_cold_job *job, const struct pi_mat *m,
     (q8 ? dots_q8 : dots_f32)(job, m, l, out);
 }
 
-/* y_t[cols) += the list's rows of down times their products; y (n_tok, ld). */
 void pi_cold_add_rows(const struct pi_cold_job *job, const struct pi_cold_list *l,
                       struct pi_cold_span some, const float *prod, struct pi_cold_span cols,
                       float *y, size_t ld)
@@ -64,15 +63,11 @@ void pi_cold_add_rows(const struct pi_cold_job *job, const struct pi_cold_list *
 
     for (uint32_t t = 0; t < job->n_tok; t++)
         to[t] = y + (size_t)t * ld;
-    if (job->n_tok == 1) {
-        type->axpy_ids(m->data, m->row_bytes, id, prod + some.begin, n, cols.begin, cols.end,
-                       to[0]);
-        return;
-    }
-    for (uint32_t k = 0; k < some.begin; k++)
-        prod += pi_cold_n_set(l->mask[k]);
-    type->axpy_masked(m->data, m->row_bytes, id, mask, n, 0, prod, to, job->n_tok, cols.begin,
-                      cols.end);
+    if (job->n_tok == 1)
+        type->axpy_ids(m->data, m->row_bytes, id, prod, n, cols.begin, cols.end, to[0]);
+    else
+        type->axpy_masked(m->data, m->row_bytes, id, mask, n, 0, prod, to, job->n_tok, cols.begin,
+                          cols.end);
 }
 
 /* Asks for the heads of the rows that are read first from a matrix, so that the stream from memory does not stop where one matrix or chunk

@@ -241,14 +241,17 @@ static void parse(struct request *r)
     r->at = PARSED;
 }
 
-/* Thousands of small pieces of JSON were freed: the C library would keep their memory. */
-static void parse_apart(void *ctx)
+/* The end of the clerk's work. Thousands of small pieces of JSON were freed: the C library would keep their memory. */
+static void give_back(struct request *r)
 {
-    struct request *r = ctx;
-
-    parse(r);
     (void)malloc_trim(0);
     MHD_resume_connection(r->connection);
+}
+
+static void parse_apart(void *ctx)
+{
+    parse(ctx);
+    give_back(ctx);
 }
 
 static void write_answer(struct request *r)
@@ -259,11 +262,8 @@ static void write_answer(struct request *r)
 
 static void write_apart(void *ctx)
 {
-    struct request *r = ctx;
-
-    write_answer(r);
-    (void)malloc_trim(0);
-    MHD_resume_connection(r->connection);
+    write_answer(ctx);
+    give_back(ctx);
 }
 
 static void count(struct request *r, bool on)
