@@ -494,10 +494,9 @@ enum pi_code pi_gguf_open(const char *path, unsigned flags, struct pi_gguf *g_ou
     enum pi_code rc = pi_map_open(path, &map, err);
 
     if (rc == PI_E_IO && is_folder(path))
-        rc = pi_err_set(
-            err, rc,
-            "%s is a folder; of a Hugging Face model's, pi-convert %s -o M.gguf makes a file to run",
-            path, path);
+        rc = pi_err_set(err, rc,
+                        "%s: is a folder; pi-convert makes a file of a Hugging Face model's folder",
+                        path);
     return rc == PI_OK ? parse(&map, flags, g_out, err) : rc;
 }
 
