@@ -15,7 +15,6 @@
 #include <string.h>
 
 #define COLS      32   /* columns are cut at multiples of it: whole blocks of quantised rows */
-#define PARTS     48   /* partial sums of a list at most */
 #define CHUNKS    45   /* of a list for many tokens: three for each of 15 threads, or... */
 #define TEAM      15   /* ... one, if a chunk has less than... */
 #define PART_ROWS 2    /* ... so many neurons for each token */
@@ -25,16 +24,17 @@
     96 /* floats between partial sums: equal columns of two tokens do not lie at the same place of a page */
 #define PAYS \
     200 /* neurons for each token from which partial sums are less than what is gained by whole rows */
-#define SHARES      4  /* pieces of work that a thread draws of each part of a list, at least */
-#define TOGETHER    32 /* rows of a matrix that are taken together, where there are as many */
-#define GROUP       12 /* rows that choose among vectors and that kernels take together */
+#define SHARES      2  /* a thread draws at most one in so many shares of what is left */
+#define JOIN        4  /* chunks whose sums are added up first */
+#define GROUP       8  /* chunks that a thread takes together, at most */
+#define ROWS        12 /* rows that choose among vectors and that kernels take together */
 #define LEAST_CHUNK 4  /* neurons of a chunk of products of tokens' own lists */
 
 /* ---- scratch ---- */
 
 static uint32_t parts_for(uint32_t n_max, uint32_t n_tok_max)
 {
-    uint32_t chunks = n_max < PARTS ? n_max : PARTS;
+    uint32_t chunks = n_max < PI_COLD_PARTS ? n_max : PI_COLD_PARTS;
 
     return chunks * n_tok_max;
 }
@@ -112,37 +112,43 @@ struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
     else if (n > FEW)
         f.n_one = n - n / (n > MANY && n_tok == 1 ? 4 : 8);
     if (n > FEW && n_tok <= 4)
-        f.chunk_one = ((f.n_one + PARTS - 1) / PARTS + PI_COLD_STREAMS - 1) / PI_COLD_STREAMS *
-                      PI_COLD_STREAMS;
+        f.chunk_one = ((f.n_one + PI_COLD_PARTS - 1) / PI_COLD_PARTS + PI_COLD_STREAMS - 1) /
+                      PI_COLD_STREAMS * PI_COLD_STREAMS;
     else if (n > FEW)
         f.chunk_one = clamp(PART_ROWS * n_tok, f.n_one / CHUNKS + 1, f.n_one / TEAM + 1);
     f.chunk_two = clamp(n / 512, 1, 4) * PI_COLD_STREAMS;
     return f;
 }
 
-/* As for one token. Rows are few in a chunk of which few neurons are wanted: then more chunks are taken together, as far as all threads still end together. */
-struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_wanted, uint32_t n_tok,
-                                       uint32_t n_threads)
+/* One pass alone: down's rows are read whole to the end. Chunks become smaller instead, down to a 96th, so that all threads end together; and who takes some that join
+ * adds up their sums in its cache, so that few threads make few partial sums. */
+struct pi_cold_form pi_cold_form_fixed(uint32_t n)
 {
-    struct pi_cold_form f = pi_cold_form_of(n, 1);
-    const uint32_t n_two = n - f.n_one, n_chunks = pi_cold_chunks_in(f.n_one, f.chunk_one);
-    const uint32_t wanted = n > 0 ? (uint32_t)((uint64_t)f.chunk_one * n_wanted / n) : 0;
+    const uint32_t least =
+        pi_cold_chunks_in(pi_cold_chunks_in(n, 2 * PI_COLD_PARTS), PI_COLD_STREAMS) *
+        PI_COLD_STREAMS;
 
-    if (n_tok > 4) {
-        f.chunk_two = clamp(n_two / 32, f.chunk_two, 4 * f.chunk_two);
-        return f;
-    }
-    f.chunk_two = clamp(n_two / (SHARES * n_threads) / PI_COLD_STREAMS * PI_COLD_STREAMS,
-                        f.chunk_two, PI_COLD_TILE);
-    f.group = clamp(n_chunks / (SHARES * n_threads), 1, TOGETHER / (wanted > 0 ? wanted : 1) + 1);
-    return f;
+    return (struct pi_cold_form){.n_one = n,
+                                 .chunk_one = 4 * least,
+                                 .halve = PI_COLD_PARTS / 4,
+                                 .chunk_two = 1,
+                                 .join = JOIN,
+                                 .group = GROUP};
 }
 
 /* Some for each of 15 threads, of whole groups of rows as the kernels take them. There is room for chunks of at least LEAST_CHUNK, and the number of neurons
  * of one fits into a byte. */
 uint32_t pi_cold_own_chunk(uint32_t n)
 {
-    return n <= FEW ? LEAST_CHUNK : clamp(pi_cold_chunks_in(n / 96, GROUP), 1, 5) * GROUP;
+    return n <= FEW ? LEAST_CHUNK : clamp(pi_cold_chunks_in(n / 96, ROWS), 1, 5) * ROWS;
+}
+
+/* The largest power of two that is not above v > 0. */
+static uint32_t low_power(uint32_t v)
+{
+    while ((v & (v - 1)) != 0)
+        v &= v - 1;
+    return v;
 }
 
 struct pi_cold_form pi_cold_form_within(const struct pi_cold_scratch *s, struct pi_cold_form f,
@@ -154,10 +160,43 @@ struct pi_cold_form pi_cold_form_within(const struct pi_cold_scratch *s, struct 
     f.n_one = f.n_one < n ? f.n_one : n;
     f.chunk_one = clamp(f.chunk_one, 1, most);
     f.chunk_two = clamp(f.chunk_two, 1, most);
-    if (pi_cold_chunks_in(f.n_one, f.chunk_one) > room)
+    if (f.halve == 0 && pi_cold_chunks_in(f.n_one, f.chunk_one) > room)
         f.n_one = room * f.chunk_one;
-    f.group = clamp(f.group, 1, pi_cold_chunks_in(f.n_one, f.chunk_one) + 1);
+    f.group = low_power(clamp(f.group, 1, PI_COLD_PARTS));
+    f.join = low_power(clamp(f.join, 1, PI_COLD_PARTS));
     return f;
+}
+
+/* Where chunks with partial sums begin; as many as there is room for. */
+static void cut_chunks(struct pi_cold_walk *w)
+{
+    const uint32_t room = w->job->scratch->n_parts / w->job->n_tok, halve = w->form.halve;
+    uint32_t at = 0;
+
+    while (at < w->form.n_one && w->n_parts < room && w->n_parts < PI_COLD_PARTS) {
+        uint32_t size = w->form.chunk_one >> (halve > 0 ? clamp(w->n_parts / halve, 0, 2) : 0);
+
+        size = clamp(size, 1, w->form.n_one - at);
+        w->begin[w->n_parts++] = at;
+        at += size;
+    }
+    w->begin[w->n_parts] = at;
+    w->form.n_one = at;
+}
+
+/* They are drawn some together, powers of two, so that those that join are one draw's or several smaller ones', and fewer and fewer, so that all threads
+ * end together. */
+static void cut_groups(struct pi_cold_walk *w)
+{
+    uint32_t at = 0;
+
+    while (at < w->n_parts) {
+        uint32_t share = (w->n_parts - at) / (SHARES * w->n_threads);
+
+        w->first[w->n_one++] = (uint8_t)at;
+        at += low_power(clamp(share, 1, w->form.group));
+    }
+    w->first[w->n_one] = (uint8_t)at;
 }
 
 static struct pi_cold_walk walk_of(const struct pi_cold_job *job, uint32_t thread,
@@ -172,20 +211,21 @@ static struct pi_cold_walk walk_of(const struct pi_cold_job *job, uint32_t threa
     else
         f = job->form != NULL ? *job->form : pi_cold_form_of(job->n, job->n_tok);
     w.form = pi_cold_form_within(job->scratch, f, job->n, job->n_tok);
-    w.n_parts = pi_cold_chunks_in(w.form.n_one, w.form.chunk_one);
-    w.n_one = pi_cold_chunks_in(w.n_parts, w.form.group);
+    cut_chunks(&w);
+    cut_groups(&w);
     w.n_chunks = w.n_one + pi_cold_chunks_in(job->n - w.form.n_one, w.form.chunk_two);
     return w;
 }
 
 struct pi_cold_span pi_cold_chunk(const struct pi_cold_walk *w, uint32_t i)
 {
-    bool one = i < w->n_one;
-    uint32_t size = one ? w->form.chunk_one * w->form.group : w->form.chunk_two;
-    uint32_t end = one ? w->form.n_one : w->job->n;
-    uint32_t begin = one ? i * size : w->form.n_one + (i - w->n_one) * size;
+    const uint32_t size = w->form.chunk_two, n = w->job->n;
+    uint32_t begin;
 
-    return (struct pi_cold_span){begin, end - begin < size ? end : begin + size};
+    if (i < w->n_one)
+        return (struct pi_cold_span){w->begin[w->first[i]], w->begin[w->first[i + 1]]};
+    begin = w->form.n_one + (i - w->n_one) * size;
+    return (struct pi_cold_span){begin, n - begin < size ? n : begin + size};
 }
 
 /* ---- the first pass ---- */
@@ -224,39 +264,78 @@ static void chunk_products(struct pi_cold_walk *w, struct pi_cold_span c)
     }
 }
 
+static float *part_at(const struct pi_cold_job *job, uint32_t part)
+{
+    return job->scratch->part + (size_t)part * job->n_tok * job->scratch->ld;
+}
+
+/* Does a group hold all chunks of the sums that it is part of? */
+static bool joins(const struct pi_cold_walk *w, uint32_t group)
+{
+    return (uint32_t)(w->first[group + 1] - w->first[group]) >= w->form.join;
+}
+
+/* A chunk's sum is made in its own place; of chunks that join in the first one's, and beside it when there is one already. */
+static void begin_chunk(struct pi_cold_walk *w, uint32_t part, uint32_t sum)
+{
+    const struct pi_cold_job *job = w->job;
+    uint8_t *used = job->scratch->used + (size_t)sum * job->n_tok;
+
+    if (part == sum)
+        memset(used, 0, job->n_tok);
+    else if (w->aside == NULL) /* the place of a chunk that needs none */
+        w->aside = part_at(job, part);
+    w->to = used[0] != 0 ? w->aside : part_at(job, sum);
+    w->begun = false;
+}
+
+static void end_chunk(const struct pi_cold_walk *w, uint32_t sum)
+{
+    const struct pi_cold_job *job = w->job;
+    const size_t ld = job->scratch->ld;
+    float *to = part_at(job, sum);
+
+    for (uint32_t t = 0; w->begun && w->to != to && t < job->n_tok; t++)
+        job->cpu->axpy_f32(1.0f, w->to + t * ld, to + t * ld, job->w->down_t.n_cols);
+}
+
 /* Adds the list, whose neurons stand in tile, to the partial sums of its chunks. */
-static void add_to_parts(const struct pi_cold_walk *w, struct pi_cold_span tile,
+static void add_to_parts(struct pi_cold_walk *w, uint32_t group, struct pi_cold_span tile,
                          const struct pi_cold_list *l, const float *prod)
 {
     const struct pi_cold_job *job = w->job;
     const struct pi_cold_span all = {0, job->w->down_t.n_cols};
-    const uint32_t n_tok = job->n_tok, chunk = w->form.chunk_one;
+    const uint32_t n_tok = job->n_tok, join = joins(w, group) ? w->form.join : 1;
     const size_t ld = job->scratch->ld;
-    uint32_t k = 0, n;
+    uint32_t part = w->first[group], k = 0, n;
 
-    for (uint32_t part = tile.begin / chunk; part * chunk < tile.end; part++) {
-        const uint32_t first = k, end = (part + 1) * chunk;
-        uint8_t *used = job->scratch->used + (size_t)part * n_tok;
-        float *y = job->scratch->part + part * n_tok * ld;
+    while (w->begin[part + 1] <= tile.begin)
+        part++;
+    for (; w->begin[part] < tile.end; part++) {
+        const uint32_t first = k, end = w->begin[part + 1], sum = part - part % join;
 
-        if (tile.begin <= part * chunk)
-            memset(used, 0, n_tok);
+        if (tile.begin <= w->begin[part])
+            begin_chunk(w, part, sum);
         for (n = 0; k < l->n && (end >= tile.end || l->id[k] < job->ids[end]); k++)
             n += pi_cold_n_set(l->mask[k]);
-        if (k == first)
-            continue;
-        if (used[0] == 0)
-            memset(y, 0, n_tok * ld * sizeof(*y));
-        memset(used, 1, n_tok);
-        pi_cold_add_rows(job, l, (struct pi_cold_span){first, k}, prod, all, y, ld);
-        prod += n;
+        if (k > first) {
+            if (!w->begun)
+                memset(w->to, 0, n_tok * ld * sizeof(*w->to));
+            w->begun = true;
+            memset(job->scratch->used + (size_t)sum * n_tok, 1, n_tok);
+            pi_cold_add_rows(job, l, (struct pi_cold_span){first, k}, prod, all, w->to, ld);
+            prod += n;
+        }
+        if (end <= tile.end)
+            end_chunk(w, sum);
     }
 }
 
-/* One pass: the partial sums of some chunks. */
-static void chunk_sums(struct pi_cold_walk *w, struct pi_cold_span c)
+/* One pass: the partial sums of a group of chunks. */
+static void chunk_sums(struct pi_cold_walk *w, uint32_t group)
 {
     const struct pi_cold_job *job = w->job;
+    const struct pi_cold_span c = pi_cold_chunk(w, group);
     float prod[PI_COLD_TILE * PI_COLD_TOKENS];
 
     for (struct pi_cold_span tile = {c.begin, c.begin}; tile.begin < c.end; tile.begin = tile.end) {
@@ -264,10 +343,11 @@ static void chunk_sums(struct pi_cold_walk *w, struct pi_cold_span c)
 
         pi_cold_list_wanted(job, &tile, c.end, &l);
         pi_cold_products(w, false, &l, prod);
-        note_fired(job, tile, &l);
         if (tile.end == c.end)
             pi_cold_draw(w);
-        add_to_parts(w, tile, &l, prod);
+        else
+            pi_cold_ask(job, (struct pi_cold_span){tile.end, c.end});
+        add_to_parts(w, group, tile, &l, prod);
     }
 }
 
@@ -301,6 +381,36 @@ void pi_cold_add_parts(const struct pi_cold_job *job, uint32_t t, uint32_t n_par
             ask_part(from + 2 * next, cols.end - cols.begin);
         if (s->used[(size_t)p * job->n_tok + t])
             job->cpu->axpy_f32(1.0f, from, to, cols.end - cols.begin);
+    }
+}
+
+/* The same of sums that join: those whose chunks were several threads' are added up here, as one thread would have done, in these columns of the first one's place. */
+static void add_joined(const struct pi_cold_walk *w, uint32_t t, struct pi_cold_span cols)
+{
+    const struct pi_cold_job *job = w->job;
+    const struct pi_cold_scratch *s = job->scratch;
+    const uint32_t n = cols.end - cols.begin;
+    float *to = job->out + (size_t)t * job->w->down_t.n_cols + cols.begin;
+
+    for (uint32_t g = 0, sum = 0; sum < w->n_parts; sum += w->form.join) {
+        float *made = NULL;
+        uint32_t end;
+
+        while (w->first[g + 1] <= sum)
+            g++;
+        end = joins(w, g) ? sum + 1 : sum + w->form.join;
+        for (uint32_t p = sum; p < end && p < w->n_parts; p++) {
+            float *from = part_at(job, p) + t * s->ld + cols.begin;
+
+            if (s->used[(size_t)p * job->n_tok + t] == 0)
+                continue;
+            if (made != NULL)
+                job->cpu->axpy_f32(1.0f, from, made, n);
+            else
+                made = from;
+        }
+        if (made != NULL)
+            job->cpu->axpy_f32(1.0f, made, to, n);
     }
 }
 
@@ -338,27 +448,30 @@ static void add_products(const struct pi_cold_walk *w, struct pi_cold_span cols)
     pi_cold_add_rows(job, &l, (struct pi_cold_span){0, l.n}, prod, cols, job->out, d);
 }
 
+static uint64_t take(atomic_ullong *n)
+{
+    return atomic_exchange_explicit(n, 0, memory_order_relaxed);
+}
+
 static void count(struct pi_cold_job *job)
 {
-    const uint32_t *fired = job->scratch->fired;
-    struct pi_cold_stats st = {.first_rows = job->n};
     struct pi_cold_scratch *s = job->scratch;
-    uint32_t rows = 0;
 
-    for (uint32_t i = 0; i < job->n; i++)
-        rows += fired[i] != 0;
-    st.active = st.down_rows = rows;
-    for (uint32_t i = 0; job->n_tok > 1 && i < job->n; i++)
-        st.active += fired[i] != 0 ? pi_cold_n_set(fired[i]) - 1 : 0;
-    for (uint32_t i = 0; job->tokens != NULL && i < job->n; i++)
-        st.first_rows -= (job->tokens[i] & pi_cold_all_tokens(job)) == 0;
-    st.up_active = st.active;
-    if (job->shape->act_up) {
-        rows += atomic_exchange_explicit(&s->dropped_rows, 0, memory_order_relaxed);
-        st.up_active += atomic_exchange_explicit(&s->dropped_pairs, 0, memory_order_relaxed);
-    }
-    st.up_rows = job->shape->gated ? rows : 0;
-    job->stats = st;
+    job->stats = (struct pi_cold_stats){.first_rows = take(&s->first_rows),
+                                        .up_rows = take(&s->up_rows),
+                                        .down_rows = take(&s->down_rows),
+                                        .active = take(&s->active),
+                                        .up_active = take(&s->up_active)};
+}
+
+/* What a thread counted, before the barrier. */
+static void give_counts(struct pi_cold_scratch *s, const struct pi_cold_stats *st)
+{
+    atomic_fetch_add_explicit(&s->first_rows, st->first_rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->up_rows, st->up_rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->down_rows, st->down_rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->active, st->active, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->up_active, st->up_active, memory_order_relaxed);
 }
 
 static void clear(const struct pi_cold_job *job, struct pi_cold_span cols)
@@ -380,10 +493,11 @@ void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
         if (w.own)
             pi_cold_own_count(job, pi_cold_chunk(&w, i), i);
         if (i < w.n_one)
-            chunk_sums(&w, pi_cold_chunk(&w, i));
+            chunk_sums(&w, i);
         else
             chunk_products(&w, pi_cold_chunk(&w, i));
     }
+    give_counts(job->scratch, &w.stats);
     if (n_threads > 1)
         pi_pool_barrier(job->pool, thread);
     if (thread == 0)
@@ -393,7 +507,7 @@ void pi_cold_run(struct pi_cold_job *job, uint32_t thread, uint32_t n_threads)
         pi_cold_own_sums(&w, cols);
     } else {
         for (uint32_t t = 0; t < job->n_tok; t++)
-            pi_cold_add_parts(job, t, w.n_parts, cols);
+            add_joined(&w, t, cols);
         add_products(&w, cols);
     }
     if (thread == 0)

@@ -6,7 +6,7 @@
  * chunks: the same bytes on any number of threads, whoever was faster. A row is read once for all tokens that want it.
  *
  * Two forms, mixed along the list (struct pi_cold_form): the first chunks are done in one pass, gate, up and down, into a
- * partial sum for each chunk, and rows are read whole; of the others only the products are made before the barrier, and after it each thread adds
+ * partial sum for each chunk (or for some that join), and rows are read whole; of the others only the products are made before the barrier, and after it each thread adds
  * their down rows, and all partial sums, in its own columns.
  *
  * A token's sum is the same alone and among others, where the list is one that does not change with who is there (all neurons of a unit, masks or not), in the form that
@@ -28,10 +28,14 @@
 /* How a list is worked off. Sizes of 0 are taken as 1, those beyond the list as the list's. */
 struct pi_cold_form {
     uint32_t n_one;     /* neurons at the list's head that are done in one pass */
-    uint32_t chunk_one; /* neurons of a chunk there */
+    uint32_t chunk_one; /* neurons of a chunk there... */
+    uint32_t
+        halve; /* ... of half as many behind so many chunks, and of a quarter behind so many more; 0: of all */
     uint32_t chunk_two; /* neurons of a chunk of the rest; leaves no trace in sums */
     uint32_t
-        group; /* chunks that a thread takes together in one pass, each to its own sum; 0: one */
+        join; /* chunks, from a multiple of it on, whose sums are added up before they become part of the whole; a power of two */
+    uint32_t
+        group; /* chunks that a thread takes together in one pass, at most, fewer towards the end; leaves no trace in sums */
 };
 
 /* What a run read and found. */
@@ -68,10 +72,8 @@ struct pi_cold_job {
 
 /* The form of a list by measurement; what it returns depends on n and n_tok alone. */
 struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok);
-/* That of a list which is the same whatever tokens a step has (all neurons of a unit, with masks or without): what sums depend on is chosen from n alone, so that a
- * token's sum is the same alone and among others. n_wanted: about how many of them a token wants (n where all do); n_threads: of the run. */
-struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_wanted, uint32_t n_tok,
-                                       uint32_t n_threads);
+/* That of a list which is the same whatever tokens a step has (all neurons of a unit, with masks or without): a token's sum is the same alone and among others. */
+struct pi_cold_form pi_cold_form_fixed(uint32_t n);
 
 /* Bytes that pi_cold_scratch_create() takes; UINT64_MAX when they can not be counted. */
 uint64_t pi_cold_scratch_bytes(uint32_t n_max, uint32_t n_tok_max, uint32_t n_embd);

@@ -11,11 +11,13 @@
 #define PI_COLD_TILE \
     192 /* neurons taken through gate, up and down together: all of a chunk of a long list, few of which fire */
 #define PI_COLD_LINE    64
-#define PI_COLD_STREAMS 4 /* rows that the kernels read side by side */
+#define PI_COLD_PARTS   48 /* partial sums of a list at most */
+#define PI_COLD_STREAMS 4  /* rows that the kernels read side by side */
 
 struct pi_cold_scratch {
     alignas(PI_COLD_LINE) atomic_uint drawn; /* chunks beyond each thread's first; 0 between jobs */
-    atomic_uint dropped_rows, dropped_pairs; /* by the activation of up; 0 between jobs */
+    atomic_ullong first_rows, up_rows, down_rows, active,
+        up_active; /* what threads counted, as struct pi_cold_stats; 0 between jobs */
     alignas(PI_COLD_LINE)
         atomic_uint drawn_parts; /* as drawn, of partial sums of tokens' own lists */
     alignas(PI_COLD_LINE) uint32_t n_max;
@@ -46,8 +48,14 @@ struct pi_cold_walk {
     bool own;                 /* each token's sum is that of its own list */
     uint32_t n_parts;         /* chunks with a partial sum */
     uint32_t n_one, n_chunks; /* what is drawn: groups of those; they and the other chunks */
+    uint32_t begin[PI_COLD_PARTS + 1]; /* (n_parts + 1) where a chunk begins */
+    uint8_t first[PI_COLD_PARTS + 1];  /* (n_one + 1) the chunk that a group begins with */
     uint32_t thread, n_threads;
-    uint32_t next; /* drawn for later */
+    uint32_t next;              /* drawn for later */
+    struct pi_cold_stats stats; /* of this thread */
+    /* the chunk in hand of a group: where its sum is made, and whether there is anything in it; room for one that is added to another (NULL: not found yet) */
+    float *to, *aside;
+    bool begun;
 };
 
 static inline uint32_t pi_cold_n_set(uint32_t mask)
@@ -89,6 +97,8 @@ void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l,
 void pi_cold_add_rows(const struct pi_cold_job *job, const struct pi_cold_list *l,
                       struct pi_cold_span some, const float *prod, struct pi_cold_span cols,
                       float *y, size_t ld);
+/* Asks for the first rows of wanted neurons of a span. */
+void pi_cold_ask(const struct pi_cold_job *job, struct pi_cold_span c);
 /* Draws the next chunk, not long before the one in hand ends, and asks for its first rows. */
 void pi_cold_draw(struct pi_cold_walk *w);
 

@@ -92,13 +92,12 @@ static const struct pi_mat *first_mat(const struct pi_cold_job *job)
     return job->shape->gated ? &job->w->gate : &job->w->up;
 }
 
-/* The first rows of a chunk of which some are not wanted. */
-static void ask_wanted(const struct pi_cold_job *job, struct pi_cold_span c)
+void pi_cold_ask(const struct pi_cold_job *job, struct pi_cold_span c)
 {
     uint32_t n = 0;
 
     for (uint32_t i = c.begin; i < c.end && n < PI_COLD_STREAMS; i++) {
-        if ((job->tokens[i] & pi_cold_all_tokens(job)) != 0) {
+        if (job->tokens == NULL || (job->tokens[i] & pi_cold_all_tokens(job)) != 0) {
             ask(first_mat(job), job->ids + i, 1);
             n++;
         }
@@ -109,16 +108,10 @@ static void ask_wanted(const struct pi_cold_job *job, struct pi_cold_span c)
 void pi_cold_draw(struct pi_cold_walk *w)
 {
     struct pi_cold_scratch *s = w->job->scratch;
-    struct pi_cold_span c;
 
     w->next = w->n_threads + atomic_fetch_add_explicit(&s->drawn, 1, memory_order_relaxed);
-    if (w->next >= w->n_chunks)
-        return;
-    c = pi_cold_chunk(w, w->next);
-    if (w->job->tokens == NULL)
-        ask(first_mat(w->job), w->job->ids + c.begin, c.end - c.begin);
-    else
-        ask_wanted(w->job, c);
+    if (w->next < w->n_chunks)
+        pi_cold_ask(w->job, pi_cold_chunk(w, w->next));
 }
 
 /* The next neurons that some token wants, as many as a tile holds; *tile: from where to where they stand. The chunk ends at end. */
@@ -179,18 +172,6 @@ static void keep_fired(struct pi_cold_list *l, float *v)
     l->n = n;
 }
 
-/* Where up is activated too: keep_fired() once more, and a note of what up was computed for in vain. */
-static void drop_more(struct pi_cold_scratch *s, struct pi_cold_list *l, float *v)
-{
-    uint32_t rows = l->n;
-    size_t pairs = pi_cold_n_values(l);
-
-    keep_fired(l, v);
-    atomic_fetch_add_explicit(&s->dropped_rows, rows - l->n, memory_order_relaxed);
-    atomic_fetch_add_explicit(&s->dropped_pairs, (unsigned)(pairs - pi_cold_n_values(l)),
-                              memory_order_relaxed);
-}
-
 /* A list of wanted neurons to l, prod: what of them goes into down. last: the chunk ends with them and is done then but for what comes behind the barrier. */
 void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l, float *prod)
 {
@@ -200,6 +181,7 @@ void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l,
     float up[PI_COLD_TILE * PI_COLD_TOKENS];
     size_t n;
 
+    w->stats.first_rows += l->n;
     if (last && !gated)
         pi_cold_draw(w);
     if (gated && job->mode != PI_MODE_EXACT) /* most of them will fire */
@@ -210,6 +192,11 @@ void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l,
     pi_activate_n(job->shape, prod, pi_cold_n_values(l));
     if (job->mode != PI_MODE_DENSE)
         keep_fired(l, prod);
+    n = pi_cold_n_values(l);
+    w->stats.up_active += n;
+    w->stats.up_rows += gated ? l->n : 0;
+    w->stats.active += n;
+    w->stats.down_rows += l->n;
     if (!gated)
         return;
     if (last)
@@ -217,13 +204,16 @@ void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l,
     else
         ask(&job->w->down_t, l->id, l->n);
     dots(job, &job->w->up, l, up);
-    n = pi_cold_n_values(l);
     if (job->w->up_b != NULL)
         add_bias(l, job->w->up_b, up);
     if (job->shape->act_up)
         pi_activate_n(job->shape, up, n);
     for (size_t i = 0; i < n; i++)
         prod[i] *= up[i];
-    if (job->shape->act_up && job->mode != PI_MODE_DENSE)
-        drop_more(job->scratch, l, prod);
+    if (job->shape->act_up && job->mode != PI_MODE_DENSE) {
+        w->stats.down_rows -= l->n;
+        keep_fired(l, prod);
+        w->stats.down_rows += l->n;
+        w->stats.active -= n - pi_cold_n_values(l);
+    }
 }

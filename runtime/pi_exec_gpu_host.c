@@ -209,7 +209,7 @@ static const struct pi_q8 *quantise_input(struct pi_exec_gpu *x, const struct pi
     return s->lanes[0].q8;
 }
 
-static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op, uint32_t n_threads)
+static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
 {
     struct pi_state *s = x->s;
     const struct pi_dev_layer *l = &x->dm->layers[op->layer];
@@ -237,7 +237,7 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op, uint32_t
     job->ids =
         s->units[0].layers[op->layer].ids != NULL ? s->units[0].layers[op->layer].ids : s->iota;
     job->tokens = NULL;
-    x->form = pi_cold_form_fixed(job->n, job->n, job->n_tok, n_threads);
+    x->form = pi_cold_form_fixed(job->n);
     job->form = &x->form;
 }
 
@@ -329,7 +329,7 @@ static void hold_meeting(struct walker *w, const struct pi_step_op *so)
     book(w, &x->cpu_wait);
     x->leave = atomic_load(&x->give_up);
     if (!x->leave && is_cold(x, op))
-        prepare_cold(x, op, w->n_threads);
+        prepare_cold(x, op);
     atomic_store_explicit(&x->meetings, ++w->meetings, memory_order_release);
 }
 

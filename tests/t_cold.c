@@ -15,12 +15,15 @@
 
 static const enum pi_type types[] = {PI_TYPE_F32,  PI_TYPE_F16,  PI_TYPE_BF16,
                                      PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1};
-static const struct pi_cold_form forms[] = {{.n_one = 0, .chunk_one = 1, .chunk_two = 1},
-                                            {.n_one = 0, .chunk_one = 1, .chunk_two = 70},
-                                            {.n_one = 999, .chunk_one = 9, .chunk_two = 1},
-                                            {.n_one = 999, .chunk_one = 130, .chunk_two = 1},
-                                            {.n_one = 40, .chunk_one = 7, .chunk_two = 3},
-                                            {.n_one = 0, .chunk_one = 0, .chunk_two = 0}};
+static const struct pi_cold_form forms[] = {
+    {.n_one = 0, .chunk_one = 1, .chunk_two = 1},
+    {.n_one = 0, .chunk_one = 1, .chunk_two = 70},
+    {.n_one = 999, .chunk_one = 9, .chunk_two = 1},
+    {.n_one = 999, .chunk_one = 130, .chunk_two = 1},
+    {.n_one = 40, .chunk_one = 7, .chunk_two = 3},
+    {.n_one = 70, .chunk_one = 3, .chunk_two = 1, .join = 2},
+    {.n_one = 999, .chunk_one = 9, .halve = 2, .chunk_two = 1, .join = 8},
+    {.n_one = 0, .chunk_one = 0, .chunk_two = 0}};
 static const uint32_t teams[] = {1, 2, 3, 5};
 static struct pi_pool *pools[COUNT(teams)];
 static uint32_t seed = 1;
@@ -383,8 +386,7 @@ static void test_activations(const struct pi_cpu *cpu)
 /* In the two-pass form a token's sum is the same alone and among others; with n of a long list so in the form of lists that are always the same. */
 static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
 {
-    const struct pi_cold_form fixed[2] = {pi_cold_form_fixed(n, n / 2, n_tok, 2),
-                                          pi_cold_form_fixed(n, n / 9, 1, 1)};
+    const struct pi_cold_form fixed = pi_cold_form_fixed(n);
     int wrong = 0;
 
     for (size_t t = 0; t < (n > 100 ? 1 : COUNT(types)); t++) {
@@ -396,7 +398,7 @@ static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
 
         PASSES(pi_cold_scratch_create(n, n_tok, 160, &s, &e), e);
         all.mode = PI_MODE_EXACT;
-        all.form = n > 100 ? &fixed[0] : &forms[0];
+        all.form = n > 100 ? &fixed : &forms[0];
         all.scratch = s;
         all.x = li.x;
         all.n = n;
@@ -410,7 +412,7 @@ static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
             for (uint32_t i = 0; i < n; i++)
                 li.tokens[i] = k == 0 ? li.tokens[i] : li.tokens[i] >> 1;
             one.n_tok = 1;
-            one.form = n > 100 ? &fixed[1] : &forms[0];
+            one.form = n > 100 ? &fixed : &forms[0];
             one.x = li.x + (size_t)k * 160;
             alone = run(&one, pools[2]);
             wrong += memcmp(alone, together + (size_t)k * 160, 160 * sizeof(float)) != 0;
