@@ -3,7 +3,7 @@
 #
 # RUN       how a test is started: "tests/" of a build tree (the default), or "some-wrapper " that takes a name
 # PROGRAMS  the same of pi-run and pi-place: default "./"
-# TESTS, SANITIZE_TESTS   other tests than the usual ones; TESTS=none: none. LIMIT: seconds that each may take (default 240). PROMPT: tokens (default 512)
+# TESTS, SANITIZE_TESTS   other tests than the usual ones; TESTS=none: none; NAME:PART:PART: parts of a test. LIMIT: seconds that each may take (default 240). PROMPT: tokens (default 512)
 # With --sanitize tests run again under compute-sanitizer (memcheck, racecheck). With --product what only whole programs show is checked with a model that has profile and
 # predictor beside it, half of its bytes in VRAM: runs one beside the other, the share of PCIe of a prompt, --budgets, the counters of GET /status.
 set -u
@@ -42,6 +42,12 @@ one()
         [ "$bad" -gt 0 ] || printf '%s\n' "$out" | tail -n 5
     fi
     printf '%-28s %s  %d ok, %d not ok, status %d, %d s\n' "$name" $verdict "$ok" "$bad" $rc $(($(date +%s) - begin))
+}
+
+# command_of NAME[:PART...]
+command_of()
+{
+    echo "$run$(echo "$1" | tr : ' ')"
 }
 
 # check STATUS NAME: a verdict on what a program did; its messages where it failed
@@ -151,15 +157,15 @@ product()
 tests=${TESTS:-t_gpu t_gpu_context t_handover t_kernels_mat t_kernels_ffn t_kernels_attn t_k_prompt t_dev_model t_gpu_prompt t_engine_gpu t_engine_gpu_q8 t_train_gpu t_gpu_cycles}
 [ "$tests" != none ] || tests=
 for t in $tests; do
-    # shellcheck disable=SC2086
-    one "$t" $run$t
+    # shellcheck disable=SC2046,SC2086
+    one "$t" $(command_of $t)
 done
 [ -z "$model" ] || product
 if [ -n "$sanitize" ]; then
-    for t in ${SANITIZE_TESTS:-t_kernels_attn t_kernels_mat t_kernels_ffn t_engine_gpu}; do
+    for t in ${SANITIZE_TESTS:-t_kernels_attn t_kernels_mat t_kernels_ffn t_engine_gpu:llama t_engine_gpu:forms:quantised t_engine_gpu:predicted:steps t_engine_gpu:batches:stops}; do
         for tool in memcheck racecheck; do
-            # shellcheck disable=SC2086
-            one "$tool $t" compute-sanitizer --tool $tool --error-exitcode 99 $run$t
+            # shellcheck disable=SC2046,SC2086
+            one "$tool $t" compute-sanitizer --tool $tool --error-exitcode 99 $(command_of $t)
         done
     done
 fi

@@ -70,11 +70,10 @@ static void check_by_hand(const struct tiny *t, const char *what, bool every)
     free(ref);
 }
 
-static void test_by_hand(void)
+static void test_forms(void)
 {
     struct tiny t = llama;
 
-    check_by_hand(&llama, "llama", true);
     check_by_hand(&opt, "opt", false);
     t.n_layer = 4;
     t.n_head_kv = 2;
@@ -276,7 +275,10 @@ static void test_same_bytes(void)
 /* Sequences decode together as they do alone, one by one with the same bits; odd numbers leave padding in the bucket. */
 static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode, bool one_by_one)
 {
-    struct pi_engine_options o = {F32KV, .on_gpu = true, .mode = mode, .n_seq = n_seq,
+    struct pi_engine_options o = {F32KV,
+                                  .on_gpu = true,
+                                  .mode = mode,
+                                  .n_seq = n_seq,
                                   .gpu_handover = PI_HANDOVER_SPIN,
                                   .one_by_one = one_by_one,
                                   .force_predicted = mode == PI_MODE_PREDICTED},
@@ -403,27 +405,38 @@ static void test_account(void)
     rig_close(&r);
 }
 
-int main(void)
+static void test_llama(void)
 {
-    const struct split half = {1, 1, 1, 41, 17}, mixed = {0, 1, 1, 41, 0}, all = {1, 1, 1, 96, 96};
+    check_by_hand(&llama, "llama", true);
+}
 
-    if (pi_gpu_count() == 0) {
-        if (getenv("PI_REQUIRE_GPU") == NULL)
-            return SKIP_ALL("no GPU");
-        OK(pi_gpu_count() > 0);
-        return DONE();
-    }
-    test_by_hand();
+static void test_quantised(void)
+{
     check_quantised(PI_TYPE_Q8_0);
     check_quantised(PI_TYPE_Q4_0);
+}
+
+static void test_predictors(void)
+{
     test_predicted(PI_PRED_IN_FFN_NORMED, 0.3f);
     test_predicted(PI_PRED_IN_FFN_RESIDUAL, 0.1f);
     test_predicted(PI_PRED_IN_LAYER, 0.1f);
     test_predicted(PI_PRED_IN_PREV_ATTN, 0.1f);
     test_mixed_modes();
+}
+
+static void test_steps(void)
+{
     test_trace(PI_MODE_PREDICTED);
     test_trace(PI_MODE_EXACT);
     test_same_bytes();
+    test_account();
+}
+
+static void test_batches(void)
+{
+    const struct split half = {1, 1, 1, 41, 17}, mixed = {0, 1, 1, 41, 0}, all = {1, 1, 1, 96, 96};
+
     test_batch(4, &half, PI_MODE_EXACT, false);
     test_batch(3, &half, PI_MODE_PREDICTED, false);
     test_batch(7, &mixed, PI_MODE_DENSE, false);
@@ -431,10 +444,45 @@ int main(void)
     test_batch(17, &all, PI_MODE_PREDICTED, false);
     test_batch(5, &half, PI_MODE_PREDICTED, true);
     test_batch(3, &mixed, PI_MODE_EXACT, true);
-    test_account();
+}
+
+static void test_stops(void)
+{
     test_stall(false);
     test_stall(true);
     test_slow(false);
     test_slow(true);
+}
+
+/* Parts, to be asked for by name: under a sanitizer all of them take long. */
+static const struct part {
+    const char *name;
+    void (*run)(void);
+} parts[] = {{"llama", test_llama},          {"forms", test_forms}, {"quantised", test_quantised},
+             {"predicted", test_predictors}, {"steps", test_steps}, {"batches", test_batches},
+             {"stops", test_stops}};
+#define N_PARTS (sizeof(parts) / sizeof(parts[0]))
+
+static bool asked_for(const char *name, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], name) == 0)
+            return true;
+    }
+    return argc == 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (pi_gpu_count() == 0) {
+        if (getenv("PI_REQUIRE_GPU") == NULL)
+            return SKIP_ALL("no GPU");
+        OK(pi_gpu_count() > 0);
+        return DONE();
+    }
+    for (size_t i = 0; i < N_PARTS; i++) {
+        if (asked_for(parts[i].name, argc, argv))
+            parts[i].run();
+    }
     return DONE();
 }
