@@ -98,23 +98,23 @@ OP float v_sum(VF a)
     return _mm_cvtss_f32(s);
 }
 
-OP VF load_f32(const void *row, uint32_t at)
+OP VF load_f32(const void *row, size_t at)
 {
     return v_load((const float *)row + at);
 }
 
-OP VF part_f32(const void *row, uint32_t at, uint32_t n)
+OP VF part_f32(const void *row, size_t at, uint32_t n)
 {
     return v_load_part((const float *)row + at, n);
 }
 
-OP __m128i load_half(const void *row, uint32_t at)
+OP __m128i load_half(const void *row, size_t at)
 {
     return _mm_loadu_si128((const void *)((const uint16_t *)row + at));
 }
 
 /* There are no masked loads of 16-bit elements here. */
-OP __m128i part_half(const void *row, uint32_t at, uint32_t n)
+OP __m128i part_half(const void *row, size_t at, uint32_t n)
 {
     uint16_t h[W] = {0};
 
@@ -122,12 +122,12 @@ OP __m128i part_half(const void *row, uint32_t at, uint32_t n)
     return load_half(h, 0);
 }
 
-OP VF load_f16(const void *row, uint32_t at)
+OP VF load_f16(const void *row, size_t at)
 {
     return _mm256_cvtph_ps(load_half(row, at));
 }
 
-OP VF part_f16(const void *row, uint32_t at, uint32_t n)
+OP VF part_f16(const void *row, size_t at, uint32_t n)
 {
     return _mm256_cvtph_ps(part_half(row, at, n));
 }
@@ -137,12 +137,12 @@ OP VF widen_bf16(__m128i h)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-OP VF load_bf16(const void *row, uint32_t at)
+OP VF load_bf16(const void *row, size_t at)
 {
     return widen_bf16(load_half(row, at));
 }
 
-OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
+OP VF part_bf16(const void *row, size_t at, uint32_t n)
 {
     return widen_bf16(part_half(row, at, n));
 }

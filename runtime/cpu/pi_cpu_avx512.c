@@ -105,32 +105,32 @@ OP float v_sum(VF a)
     return _mm_cvtss_f32(s);
 }
 
-OP VF load_f32(const void *row, uint32_t at)
+OP VF load_f32(const void *row, size_t at)
 {
     return v_load((const float *)row + at);
 }
 
-OP VF part_f32(const void *row, uint32_t at, uint32_t n)
+OP VF part_f32(const void *row, size_t at, uint32_t n)
 {
     return v_load_part((const float *)row + at, n);
 }
 
-OP __m256i load_half(const void *row, uint32_t at)
+OP __m256i load_half(const void *row, size_t at)
 {
     return _mm256_loadu_si256((const void *)((const uint16_t *)row + at));
 }
 
-OP __m256i part_half(const void *row, uint32_t at, uint32_t n)
+OP __m256i part_half(const void *row, size_t at, uint32_t n)
 {
     return _mm256_maskz_loadu_epi16(lanes(n), (const uint16_t *)row + at);
 }
 
-OP VF load_f16(const void *row, uint32_t at)
+OP VF load_f16(const void *row, size_t at)
 {
     return _mm512_cvtph_ps(load_half(row, at));
 }
 
-OP VF part_f16(const void *row, uint32_t at, uint32_t n)
+OP VF part_f16(const void *row, size_t at, uint32_t n)
 {
     return _mm512_cvtph_ps(part_half(row, at, n));
 }
@@ -140,12 +140,12 @@ OP VF widen_bf16(__m256i h)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-OP VF load_bf16(const void *row, uint32_t at)
+OP VF load_bf16(const void *row, size_t at)
 {
     return widen_bf16(load_half(row, at));
 }
 
-OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
+OP VF part_bf16(const void *row, size_t at, uint32_t n)
 {
     return widen_bf16(part_half(row, at, n));
 }

@@ -98,22 +98,22 @@ OP float v_sum(VF v)
     return vpadds_f32(vadd_f32(vget_low_f32(s), vget_high_f32(s)));
 }
 
-OP VF load_f32(const void *row, uint32_t at)
+OP VF load_f32(const void *row, size_t at)
 {
     return v_load((const float *)row + at);
 }
 
-OP VF part_f32(const void *row, uint32_t at, uint32_t n)
+OP VF part_f32(const void *row, size_t at, uint32_t n)
 {
     return v_load_part((const float *)row + at, n);
 }
 
-OP uint16x8_t load_half(const void *row, uint32_t at)
+OP uint16x8_t load_half(const void *row, size_t at)
 {
     return vld1q_u16((const uint16_t *)row + at);
 }
 
-OP uint16x8_t part_half(const void *row, uint32_t at, uint32_t n)
+OP uint16x8_t part_half(const void *row, size_t at, uint32_t n)
 {
     uint16_t h[W] = {0};
 
@@ -121,12 +121,12 @@ OP uint16x8_t part_half(const void *row, uint32_t at, uint32_t n)
     return vld1q_u16(h);
 }
 
-OP VF load_f16(const void *row, uint32_t at)
+OP VF load_f16(const void *row, size_t at)
 {
     return h_halves(load_half(row, at));
 }
 
-OP VF part_f16(const void *row, uint32_t at, uint32_t n)
+OP VF part_f16(const void *row, size_t at, uint32_t n)
 {
     return h_halves(part_half(row, at, n));
 }
@@ -137,12 +137,12 @@ OP VF widen_bf16(uint16x8_t h)
                 vreinterpretq_f32_u32(vshll_high_n_u16(h, 16))};
 }
 
-OP VF load_bf16(const void *row, uint32_t at)
+OP VF load_bf16(const void *row, size_t at)
 {
     return widen_bf16(load_half(row, at));
 }
 
-OP VF part_bf16(const void *row, uint32_t at, uint32_t n)
+OP VF part_bf16(const void *row, size_t at, uint32_t n)
 {
     return widen_bf16(part_half(row, at, n));
 }

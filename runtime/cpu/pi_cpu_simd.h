@@ -18,8 +18,8 @@
 #define NV (PI_BLOCK / W) /* vectors of a block */
 
 /* W elements of a plain row from element at; the first n of them, the others 0. */
-typedef VF (*load_fn)(const void *row, uint32_t at);
-typedef VF (*part_fn)(const void *row, uint32_t at, uint32_t n);
+typedef VF (*load_fn)(const void *row, size_t at);
+typedef VF (*part_fn)(const void *row, size_t at, uint32_t n);
 
 INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
                       uint32_t n, float *out, struct ahead ahead)
@@ -64,24 +64,29 @@ INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *r
 INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *a,
                        uint32_t begin, uint32_t end, float *y, struct ahead ahead)
 {
+    const size_t whole = end > begin ? end - (end - begin) % (2 * W) : begin;
+    size_t at = begin;
+    uint32_t i = (uint32_t)whole;
     VF av[ROWS];
-    uint32_t i = begin;
 
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         av[r] = v_set(a[r]);
-    for (; i < end && end - i >= 2 * W; i += 2 * W) {
-        VF y0 = v_load(y + i), y1 = v_load(y + i + W);
+    while (at < whole) {
+        const size_t to = whole - at < AHEAD ? whole : at + AHEAD;
 
-        if ((i - begin) % AHEAD == 0)
-            look_ahead(&ahead);
+        look_ahead(&ahead);
+        for (; at < to; at += 2 * W) {
+            VF y0 = v_load(y + at), y1 = v_load(y + at + W);
+
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            y0 = v_fma(av[r], load(row[r], i), y0);
-            y1 = v_fma(av[r], load(row[r], i + W), y1);
+            for (int r = 0; r < rows; r++) {
+                y0 = v_fma(av[r], load(row[r], at), y0);
+                y1 = v_fma(av[r], load(row[r], at + W), y1);
+            }
+            v_store(y + at, y0);
+            v_store(y + at + W, y1);
         }
-        v_store(y + i, y0);
-        v_store(y + i + W, y1);
     }
     for (; i < end; i += W) {
         uint32_t n = end - i < W ? end - i : W;

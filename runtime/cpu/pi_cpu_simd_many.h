@@ -24,25 +24,29 @@ INLINE void many_plain(load_fn load, part_fn part, int rows, int nx, const void 
                        struct ahead ahead)
 {
     VF sum[PLAIN_ROWS][MANY_X][2], w, xv[MANY_X];
-    uint32_t i = 0;
+    struct along along = along_of(&ahead, (uint32_t)rows, row, n);
+    const size_t whole = n - n % (2 * W);
+    uint32_t i = (uint32_t)whole;
 
 #pragma GCC unroll 16
     for (int p = 0; p < rows * nx; p++)
         sum[p / nx][p % nx][0] = sum[p / nx][p % nx][1] = v_zero();
-    for (; n - i >= 2 * W; i += 2 * W) {
-        if (i % AHEAD == 0)
-            look_ahead(&ahead);
+    for (size_t at = 0, to; at < whole;) {
+        to = whole - at < AHEAD ? whole : at + AHEAD;
+        look_along(&along, (uint32_t)rows);
+        for (; at < to; at += 2 * W) {
 #pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-#pragma GCC unroll 4
-            for (int j = 0; j < nx; j++)
-                xv[j] = v_load(x[j].x + i + k * W);
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                w = load(row[r], i + k * W);
+            for (int k = 0; k < 2; k++) {
 #pragma GCC unroll 4
                 for (int j = 0; j < nx; j++)
-                    sum[r][j][k] = v_fma(w, xv[j], sum[r][j][k]);
+                    xv[j] = v_load(x[j].x + at + k * W);
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++) {
+                    w = load(row[r], at + (size_t)k * W);
+#pragma GCC unroll 4
+                    for (int j = 0; j < nx; j++)
+                        sum[r][j][k] = v_fma(w, xv[j], sum[r][j][k]);
+                }
             }
         }
     }
@@ -242,16 +246,17 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
 }
 
 /* All y, MANY_X at a time. */
-#define AXPYS_ALL(rows, AXPYS, BYTES)                                                              \
-    do {                                                                                           \
-        NEXT_ROWS(rows);                                                                           \
-        for (uint32_t r = 0; r < n_next_rows; r++)                                                 \
-            next[r] += BYTES(begin);                                                               \
-        for (uint32_t j = 0; j < n_y; j += MANY_X) {                                               \
-            uint32_t k = n_y - j < MANY_X ? n_y - j : MANY_X;                                      \
-            AXPYS(rows, row, a + (size_t)i * n_y + j, n_y, y + j, k, begin, end,                   \
-                  ahead_of(next, n_next_rows, BYTES(end) - BYTES(begin), end - begin, j, k, n_y)); \
-        }                                                                                          \
+#define AXPYS_ALL(rows, AXPYS, BYTES)                                                    \
+    do {                                                                                 \
+        const struct share each = share_of(BYTES(end) - BYTES(begin), end - begin, n_y); \
+        NEXT_ROWS(rows);                                                                 \
+        for (uint32_t r = 0; r < n_next_rows; r++)                                       \
+            next[r] += BYTES(begin);                                                     \
+        for (uint32_t j = 0; j < n_y; j += MANY_X) {                                     \
+            uint32_t k = n_y - j < MANY_X ? n_y - j : MANY_X;                            \
+            AXPYS(rows, row, a + (size_t)i * n_y + j, n_y, y + j, k, begin, end,         \
+                  ahead_of(next, n_next_rows, each, j, k));                              \
+        }                                                                                \
     } while (0)
 
 /* MANY(rows, nx, row, in, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end, ahead) with the readers of type T; X: vectors side by side; R:
@@ -261,7 +266,7 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
                                     uint32_t n_ids, uint32_t n_next, const struct input *x,       \
                                     uint32_t n_x, uint32_t n, float *out, size_t ldo)             \
     {                                                                                             \
-        size_t row_bytes = BYTES(n);                                                              \
+        const struct share each = share_of(BYTES(n), n, n_x);                                     \
         uint32_t i = 0;                                                                           \
         for (; n_ids - i >= (M); i += (M)) {                                                      \
             const void *row[M];                                                                   \

@@ -313,7 +313,7 @@ INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, si
         const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids, uint32_t n_next, \
         const struct pi_q8 *const *x, uint32_t n_x, uint32_t n, float *out)                    \
     {                                                                                          \
-        size_t row_bytes = BYTES(n);                                                           \
+        const struct share each = share_of(BYTES(n), n, n_x);                                  \
         uint32_t i = 0;                                                                        \
         Q8_EIGHTS(T)                                                                           \
         for (; n_ids - i >= ROWS; i += ROWS) {                                                 \

@@ -37,6 +37,40 @@ INLINE void look_ahead(struct ahead *a)
     a->at += a->step;
 }
 
+/* The same for kernels that are bound by instructions: whole lines, of as many rows as are in hand (those themselves, where fewer come next; they are in the
+ * cache), so that nothing is left to find out but where a share ends. Measured on Zen 3, eight vectors, with 25 instructions in place of 31 for 12 multiply-adds: as
+ * fast on a core of its own, 1.15 times where another thread of the core is busy, which takes half of what can start in a cycle. */
+struct along {
+    const char *row[ROWS];
+    size_t at, step, end; /* bytes */
+};
+
+INLINE struct along along_of(const struct ahead *a, uint32_t rows, const void *const *row,
+                             uint32_t n)
+{
+    const uint64_t blocks = (n + AHEAD - 1) / AHEAD;
+    struct along l = {.at = (size_t)(a->at / 256 + 63) & ~(size_t)63,
+                      .step = (size_t)(a->step / 256 + 63) & ~(size_t)63,
+                      .end = a->n > 0 ? (size_t)((a->at + a->step * blocks) / 256) : 0};
+
+    for (uint32_t r = 0; r < rows; r++)
+        l.row[r] = r < a->n ? a->row[r] : (const char *)row[r];
+    return l;
+}
+
+/* Called before every AHEAD elements; rows: a constant. */
+INLINE void look_along(struct along *l, uint32_t rows)
+{
+    const size_t to = l->at + l->step < l->end ? l->at + l->step : l->end;
+
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++) {
+        for (size_t b = l->at; b < to; b += 64)
+            __builtin_prefetch(l->row[r] + b, 0, 2);
+    }
+    l->at += l->step;
+}
+
 /* Of a pass over n elements of each row with one vector: bytes [from, to) of the next rows. */
 INLINE struct ahead ahead_one(const char *const *next, uint32_t n_next, size_t from, size_t to,
                               uint32_t n)
@@ -184,13 +218,23 @@ INLINE void take_plain_rows(some_rows_fn some, const void *base, size_t stride, 
 
 /* ---- several vectors ---- */
 
-/* Of a pass with nx of n_x vectors from number j on: its share of the next rows. */
-INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t row_bytes, uint32_t n,
-                             uint32_t j, uint32_t nx, uint32_t n_x)
-{
-    uint64_t share = (uint64_t)row_bytes * 256 / n_x;
+/* What one of n_x vectors is to ask for of each row that comes next, in 1/256 bytes: in all, and for every AHEAD of n elements. */
+struct share {
+    uint64_t all, step;
+};
 
-    return (struct ahead){next, n_next, share * j, n > 0 ? share * nx * AHEAD / n : 0};
+INLINE struct share share_of(size_t row_bytes, uint32_t n, uint32_t n_x)
+{
+    const uint64_t all = n_x > 0 ? (uint64_t)row_bytes * 256 / n_x : 0;
+
+    return (struct share){all, n > 0 ? all * AHEAD / n : 0};
+}
+
+/* Of a pass with nx vectors from number j on: its share of the next rows. */
+INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, struct share each,
+                             uint32_t j, uint32_t nx)
+{
+    return (struct ahead){next, n_next, each.all * j, each.step * nx};
 }
 
 /* The rows behind those in hand, as many as are in hand. */
@@ -201,20 +245,20 @@ INLINE struct ahead ahead_of(const char *const *next, uint32_t n_next, size_t ro
     for (uint32_t r = 0; r < n_next_rows; r++)                                       \
     next[r] = row_at(base, stride, ids[i + (rows) + r])
 
-/* All x of some rows: by X, then by 2, then one; the products of a row are ldo apart. */
+/* All x of some rows: by X, then by 2, then one; the products of a row are ldo apart; each: share_of() a vector. */
 #define MANY_SOME(rows, X, MANY, ldo)                                      \
     do {                                                                   \
         uint32_t j = 0;                                                    \
         NEXT_ROWS(rows);                                                   \
         for (; n_x - j >= (X); j += (X))                                   \
             MANY(rows, X, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, X, n_x));    \
+                 ahead_of(next, n_next_rows, each, j, X));                 \
         for (; (X) > 2 && n_x - j >= 2; j += 2)                            \
             MANY(rows, 2, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, 2, n_x));    \
+                 ahead_of(next, n_next_rows, each, j, 2));                 \
         for (; j < n_x; j++)                                               \
             MANY(rows, 1, row, x + j, n, out + (size_t)i * (ldo) + j, ldo, \
-                 ahead_of(next, n_next_rows, row_bytes, n, j, 1, n_x));    \
+                 ahead_of(next, n_next_rows, each, j, 1));                 \
     } while (0)
 #define MANY_ALL(rows, X, MANY) MANY_SOME(rows, X, MANY, n_x)
 
