@@ -14,8 +14,13 @@
 #define PIECE_ROWS 256
 /* Rows converted, panels multiplied, tokens done without panels by one thread at a time. */
 #define PACK_ROWS   16
-#define MULT_PANELS 2
+#define MULT_PANELS 4
 #define PLAIN_TOKS  8
+
+/* Columns of rows that are converted before they are packed: whole blocks of every type, and whole panels. */
+#define PACK_COLS 256
+/* Tokens' panels that stay in the L2 cache while they are multiplied by the panels of a range. */
+#define GROUP_BLOCKS 32
 
 struct job {
     const struct pi_cpu *cpu;
@@ -25,35 +30,54 @@ struct job {
     uint32_t first, n;           /* rows of the piece */
     uint32_t n_blocks, n_panels; /* of tokens, of columns */
     float *w, *x, *sums,
-        *tmp; /* panels of the piece; tiles (n_panels, n_blocks); a row for each thread */
+        *tmp; /* panels of the piece; tiles (n_panels, n_blocks); rows for each thread */
     size_t tmp_floats;
     atomic_uint next;
 };
 
-/* Row k of the piece, converted, to its place in all panels. */
-static void pack_row(const struct job *j, uint32_t k, float *tmp)
+/* Rows [k, k + n) of the piece, n at most PACK_ROWS, some columns at a time: converted, then a panel after the other. */
+static void pack_rows(const struct job *j, uint32_t k, uint32_t n, float *tmp)
 {
     const struct pi_mat *w = j->o->w;
+    const struct pi_type_info *info = pi_type_info(w->type);
     const uint32_t width = j->g->rows;
 
-    j->cpu->type[w->type]->to_f32(pi_mat_row(w, j->first + k), tmp, w->n_cols);
-    memset(tmp + w->n_cols, 0, ((size_t)j->n_panels * width - w->n_cols) * sizeof(*tmp));
-    for (uint32_t p = 0; p < j->n_panels; p++)
-        memcpy(j->w + ((size_t)p * PIECE_ROWS + k) * width, tmp + (size_t)p * width,
-               width * sizeof(*tmp));
+    for (uint32_t c = 0; c < w->n_cols; c += PACK_COLS) {
+        const uint32_t count = (uint32_t)pi_blas_min(PACK_COLS, w->n_cols - c);
+        const size_t skip = (size_t)(c / info->block_elems) * info->block_bytes;
+
+        for (uint32_t i = 0; i < n; i++) {
+            float *to = tmp + (size_t)i * PACK_COLS;
+
+            j->cpu->type[w->type]->to_f32((const char *)pi_mat_row(w, j->first + k + i) + skip, to,
+                                          count);
+            memset(to + count, 0, (PACK_COLS - count) * sizeof(*to));
+        }
+        for (uint32_t p = 0; p * width < count; p++) {
+            float *to = j->w + ((size_t)(c / width + p) * PIECE_ROWS + k) * width;
+
+            for (uint32_t i = 0; i < n; i++)
+                pi_blas_copy_eights(tmp + (size_t)i * PACK_COLS + p * width, width,
+                                    to + (size_t)i * width);
+        }
+    }
 }
 
 static void pack_tokens(const struct job *j, uint32_t block)
 {
-    const uint32_t toks = j->g->toks, t0 = block * toks;
-    const uint32_t n = (uint32_t)pi_blas_min(toks, j->in->n_tok - t0);
-    float *to = j->x + (size_t)block * PIECE_ROWS * toks;
+    const struct pi_gemm *g = j->g;
+    const uint32_t t0 = block * g->toks, n = (uint32_t)pi_blas_min(g->toks, j->in->n_tok - t0);
+    const uint32_t groups = j->n / g->chains;
+    const float *x = j->in->x + t0 * j->in->ldx + j->first;
+    float *to = j->x + (size_t)block * PIECE_ROWS * g->toks, *each[PI_GEMM_MAX_CHAINS];
 
-    for (uint32_t k = 0; k < j->n; k++, to += toks) {
-        for (uint32_t t = 0; t < n; t++)
-            to[t] = j->in->x[(t0 + t) * j->in->ldx + j->first + k];
-        for (uint32_t t = n; t < toks; t++)
-            to[t] = 0.0f;
+    for (uint32_t i = 0; i < g->chains; i++)
+        each[i] = to + (size_t)i * g->toks;
+    g->pack(x, j->in->ldx, n, g->toks, groups, (size_t)g->chains * g->toks, each);
+    to += (size_t)groups * g->chains * g->toks;
+    for (uint32_t k = groups * g->chains; k < j->n; k++, to += g->toks) {
+        for (uint32_t t = 0; t < g->toks; t++)
+            to[t] = t < n ? x[t * j->in->ldx + k] : 0.0f;
     }
 }
 
@@ -70,8 +94,8 @@ static void pack_thread(void *ctx, uint32_t thread, uint32_t n_threads)
             pack_tokens(j, i - of_rows);
             continue;
         }
-        for (uint32_t k = i * PACK_ROWS; k < j->n && k < (i + 1) * PACK_ROWS; k++)
-            pack_row(j, k, j->tmp + thread * j->tmp_floats);
+        pack_rows(j, i * PACK_ROWS, (uint32_t)pi_blas_min(PACK_ROWS, j->n - i * PACK_ROWS),
+                  j->tmp + thread * j->tmp_floats);
     }
 }
 
@@ -80,26 +104,37 @@ static void unload(const struct job *j, const float *tile, uint32_t panel, uint3
     const uint32_t t0 = block * j->g->toks, c = panel * j->g->rows;
     const size_t n = pi_blas_min(j->g->rows, j->o->w->n_cols - c);
 
-    for (uint32_t t = 0; t < j->g->toks && t0 + t < j->in->n_tok; t++)
-        memcpy(j->o->out + (t0 + t) * j->o->ldo + c, tile + (size_t)t * j->g->rows,
-               n * sizeof(*tile));
+    for (uint32_t t = 0; t < j->g->toks && t0 + t < j->in->n_tok; t++, tile += j->g->rows) {
+        float *out = j->o->out + (t0 + t) * j->o->ldo + c;
+
+        if (n == j->g->rows)
+            pi_blas_copy_eights(tile, j->g->rows, out);
+        else
+            memcpy(out, tile, n * sizeof(*tile));
+    }
+}
+
+static void multiply(const struct job *j, uint32_t panel, uint32_t block)
+{
+    const size_t size = (size_t)j->g->toks * j->g->rows;
+    float *tile = j->sums + ((size_t)panel * j->n_blocks + block) * size;
+
+    if (j->first == 0)
+        memset(tile, 0, size * sizeof(*tile));
+    j->g->axpy(j->n, j->w + (size_t)panel * PIECE_ROWS * j->g->rows,
+               j->x + (size_t)block * PIECE_ROWS * j->g->toks, tile);
+    if (j->first + j->n == j->o->w->n_rows)
+        unload(j, tile, panel, block);
 }
 
 static void multiply_range(void *ctx, size_t begin, size_t end)
 {
     const struct job *j = ctx;
-    const size_t size = (size_t)j->g->toks * j->g->rows;
 
-    for (size_t p = begin; p < end; p++) {
-        for (uint32_t b = 0; b < j->n_blocks; b++) {
-            float *tile = j->sums + (p * j->n_blocks + b) * size;
-
-            if (j->first == 0)
-                memset(tile, 0, size * sizeof(*tile));
-            j->g->axpy(j->n, j->w + p * PIECE_ROWS * j->g->rows,
-                       j->x + (size_t)b * PIECE_ROWS * j->g->toks, tile);
-            if (j->first + j->n == j->o->w->n_rows)
-                unload(j, tile, (uint32_t)p, b);
+    for (uint32_t b0 = 0; b0 < j->n_blocks; b0 += GROUP_BLOCKS) {
+        for (size_t p = begin; p < end; p++) {
+            for (uint32_t b = b0; b < j->n_blocks && b < b0 + GROUP_BLOCKS; b++)
+                multiply(j, (uint32_t)p, b);
         }
     }
 }
@@ -117,7 +152,7 @@ static enum pi_code by_panels(struct pi_pool *pool, struct pi_blas_scratch *scra
     w = (size_t)j->n_panels * g->rows * PIECE_ROWS;
     x = pi_blas_padded((size_t)j->n_blocks * g->toks * PIECE_ROWS);
     sums = (size_t)j->n_panels * g->rows * j->n_blocks * g->toks;
-    j->tmp_floats = (size_t)j->n_panels * g->rows;
+    j->tmp_floats = PACK_ROWS * PACK_COLS;
     PI_TRY(pi_blas_scratch_get(scratch, w + x + sums + n_threads * j->tmp_floats, err));
     j->w = scratch->mem;
     j->x = j->w + w;

@@ -6,6 +6,8 @@
 
 #include "runtime/pi_blas.h"
 
+#include <string.h>
+
 #define PI_BLAS_ALIGN 16 /* floats of a cache line */
 
 static inline size_t pi_blas_min(size_t a, size_t b)
@@ -21,6 +23,13 @@ static inline uint32_t pi_blas_pieces(uint32_t n, uint32_t size)
 static inline size_t pi_blas_padded(size_t floats)
 {
     return (floats + PI_BLAS_ALIGN - 1) / PI_BLAS_ALIGN * PI_BLAS_ALIGN;
+}
+
+/* n floats, a multiple of 8, as the widths of panels of weights are. */
+static inline void pi_blas_copy_eights(const float *from, uint32_t n, float *to)
+{
+    for (uint32_t i = 0; i < n; i += 8)
+        memcpy(to + i, from + i, 8 * sizeof(*to));
 }
 
 /* At least so many floats at s->mem, their content undefined. */

@@ -16,11 +16,12 @@
 #define FEW_ROWS   16
 /* Rows that dot_rows computes side by side. */
 #define FEW_SIDE 4
-/* Panels of rows in a tile, at most. */
-#define TILE_PANELS 4
+/* Panels of rows in a tile, at most; with quantised activations, whose panels are short. */
+#define TILE_PANELS 2
+#define Q8_PANELS   4
 /* A group of tokens' part of a chain stays in the L2 cache while it is multiplied by a tile's panels: at most so many floats. */
 #define GROUP_FLOATS 49152
-#define GROUP_BLOCKS 64
+#define GROUP_BLOCKS 32
 /* With quantised activations: 1024 elements of a panel of weights are 20 KB. */
 #define Q8_STEP  32
 #define Q8_GROUP 24
@@ -95,12 +96,12 @@ static uint32_t levels(const struct pi_gemm *g)
 }
 
 /* Panels of a tile: many share what is read of the activations, few leave threads less to wait for at the end. */
-static uint32_t tile_panels(const struct job *j, uint32_t n_threads)
+static uint32_t tile_panels(const struct job *j, uint32_t most, uint32_t n_threads)
 {
     uint64_t least = UINT64_MAX;
     uint32_t best = 1;
 
-    for (uint32_t p = 1; p <= TILE_PANELS; p++) {
+    for (uint32_t p = 1; p <= most; p++) {
         uint32_t tiles = 0;
         uint64_t cost;
 
@@ -125,13 +126,22 @@ static void unload(const struct job *j, const struct pi_blas_out *o, const float
     for (uint32_t i = 0; i < nt; i++, tile += j->rows) {
         float *out = o->out + (t + i) * o->ldo + row;
 
-        memcpy(out, tile, nr * sizeof(*out));
+        if (nr == j->rows)
+            pi_blas_copy_eights(tile, nr, out);
+        else
+            memcpy(out, tile, nr * sizeof(*out));
         for (uint32_t r = 0; o->bias != NULL && r < nr; r++)
             out[r] += o->bias[row + r];
     }
 }
 
 /* ---- panels in F32 ---- */
+
+/* Floats from one chain of a tile's panels to the next: no power of two, or chains would share few sets of a cache while they are packed. */
+static size_t w_stride(const struct job *j, uint32_t n_panels)
+{
+    return n_panels * j->w_floats + PI_BLAS_ALIGN;
+}
 
 static void pack_x(void *ctx, size_t begin, size_t end)
 {
@@ -165,7 +175,7 @@ static void multiply_group(const struct job *j, const struct pi_blas_out *o, uin
 
         for (uint32_t p = 0; p < n_panels; p++) {
             for (uint32_t b = 0; b < blocks; b++)
-                g->dot(n, w + (i * n_panels + p) * j->w_floats,
+                g->dot(n, w + i * w_stride(j, n_panels) + p * j->w_floats,
                        j->x_panels + (i * j->n_blocks + first + b) * j->x_floats,
                        part + tile * (p * blocks + b), level, n_add);
         }
@@ -186,7 +196,7 @@ static void panel_tile(const struct job *j, const struct pi_blas_out *o, uint32_
     for (uint32_t p = 0; p < n_panels; p++)
         pi_gemm_pack_weights(j->cpu, o->w, row + p * j->g->rows,
                              (uint32_t)pi_blas_min(j->g->rows, n - p * j->g->rows), tmp,
-                             n_panels * j->w_floats, w + p * j->w_floats);
+                             w_stride(j, n_panels), w + p * j->w_floats);
     for (uint32_t b = 0; b < j->n_blocks; b += j->group)
         multiply_group(j, o, row, n_panels, b, w, part);
 }
@@ -199,7 +209,7 @@ static void plan_panels(struct job *j, uint32_t n_threads)
 
     j->toks = g->toks;
     j->rows = g->rows;
-    panels = tile_panels(j, n_threads);
+    panels = tile_panels(j, TILE_PANELS, n_threads);
     j->tile_rows = panels * g->rows;
     j->n_blocks = pi_blas_pieces(j->in->n_tok, g->toks);
     j->group = chain > 0 ? GROUP_FLOATS / (chain * g->toks) : GROUP_BLOCKS;
@@ -208,8 +218,8 @@ static void plan_panels(struct job *j, uint32_t n_threads)
     j->w_floats = (size_t)chain * g->rows;
     j->all_x = j->x_floats * g->chains * j->n_blocks;
     j->part_floats = pi_blas_padded((size_t)levels(g) * g->toks * g->rows * j->group * panels);
-    j->thread_floats =
-        j->part_floats + pi_blas_padded(pi_gemm_tmp_floats(g)) + g->chains * panels * j->w_floats;
+    j->thread_floats = j->part_floats + pi_blas_padded(pi_gemm_tmp_floats(g)) +
+                       g->chains * w_stride(j, panels);
 }
 
 /* ---- panels with quantised activations ---- */
@@ -273,7 +283,7 @@ static void plan_panels_q8(struct job *j, uint32_t n_threads)
 
     j->toks = j->g->q8->toks;
     j->rows = j->g->q8->rows;
-    panels = tile_panels(j, n_threads);
+    panels = tile_panels(j, Q8_PANELS, n_threads);
     j->tile_rows = panels * j->rows;
     j->n_blocks = pi_blas_pieces(j->in->n_tok, j->toks);
     j->group = Q8_GROUP;

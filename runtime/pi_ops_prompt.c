@@ -24,6 +24,7 @@ struct job {
 
 /* Tokens of one piece of element-wise work. */
 #define TOKENS_A_PIECE 4
+#define ACTIVATE_PIECE 1024
 
 static void for_tokens(struct pi_state *s, pi_pool_range_fn fn, struct job *j)
 {
@@ -238,17 +239,24 @@ out:
     return rc;
 }
 
+/* Some values at a time, which stay in the L1 cache. */
 static void activate_range(void *ctx, size_t begin, size_t end)
 {
     const struct job *j = ctx;
     struct pi_state *s = j->s;
     const struct pi_shape *sh = &s->m->shape;
+    const size_t last = end * sh->n_ff;
 
-    pi_activate_n(sh, s->h + begin * sh->n_ff, (end - begin) * sh->n_ff);
-    if (sh->act_up)
-        pi_activate_n(sh, s->prod + begin * sh->n_ff, (end - begin) * sh->n_ff);
-    for (size_t i = begin * sh->n_ff; sh->gated && i < end * sh->n_ff; i++)
-        s->prod[i] *= s->h[i];
+    for (size_t i = begin * sh->n_ff, n; i < last; i += n) {
+        float *h = s->h + i, *prod = s->prod + i;
+
+        n = last - i < ACTIVATE_PIECE ? last - i : ACTIVATE_PIECE;
+        pi_activate_n(sh, h, n);
+        if (sh->act_up)
+            pi_activate_n(sh, prod, n);
+        for (size_t k = 0; sh->gated && k < n; k++)
+            prod[k] *= h[k];
+    }
 }
 
 static enum pi_code solo_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, struct pi_err *err)

@@ -46,8 +46,10 @@ struct pi_gemm {
                 uint32_t n_add);
     /* out += w[k] x[k], k < n, one after the other */
     void (*axpy)(uint32_t n, const float *w, const float *x, float *out);
-    /* src (8, ld), 8 elements of each row: to[k][0..8) = element k of all rows. NULL: none */
-    void (*transpose)(const float *src, size_t ld, float *const *to);
+    /* src (n, ld), n_groups * chains elements of each row, to a panel width rows wide (rows or toks, n at most that; rows from n on are 0):
+     * to[k % chains][k / chains * step + r] = element k of row r. */
+    void (*pack)(const float *src, size_t ld, uint32_t n, uint32_t width, uint32_t n_groups,
+                 size_t step, float *const *to);
     const struct pi_gemm_q8_set *q8;
 };
 

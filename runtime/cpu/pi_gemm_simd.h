@@ -47,11 +47,15 @@ INLINE void gemm_store(VF sum[GEMM_TOKS][2], float *tile)
     }
 }
 
+/* Floats of x that are asked for ahead: a panel's next part, or the next panel's. Panels of weights stay in the L1 cache while those of x pass. */
+#define GEMM_AHEAD 768
+
 INLINE void gemm_sums(uint32_t n, const float *w, const float *x, VF sum[GEMM_TOKS][2])
 {
     for (uint32_t k = 0; k < n; k++, w += GEMM_ROWS, x += GEMM_TOKS) {
         VF w0 = v_load(w), w1 = v_load(w + W);
 
+        __builtin_prefetch(x + GEMM_AHEAD);
 #pragma GCC unroll 16
         for (int t = 0; t < GEMM_TOKS; t++) {
             VF xv = v_set(x[t]);
@@ -88,24 +92,61 @@ static TARGET void gemm_axpy(uint32_t n, const float *w, const float *x, float *
 
 _Static_assert(GEMM_TILE <= PI_GEMM_MAX_TILE && 2 * W <= PI_GEMM_MAX_CHAINS, "buffers");
 
-/* pi_gemm.transpose */
-static TARGET void gemm_transpose(const float *src, size_t ld, float *const *to)
+/* Elements k..k + 8 of rows first..first + 8 of n, or of the width there are, side by side. */
+INLINE void gemm_pack_eight(const float *src, size_t ld, uint32_t n, uint32_t first, uint32_t width,
+                            float *const *to, size_t at)
 {
+    const uint32_t lanes = width - first < 8 ? width - first : 8;
     VB v[8], t[8];
 
 #pragma GCC unroll 8
-    for (int r = 0; r < 8; r++)
-        v[r] = b_load(src + (size_t)r * ld);
+    for (uint32_t r = 0; r < 8; r++)
+        v[r] = r < lanes && first + r < n ? b_load(src + (first + r) * ld) : b_set(0);
     b_transpose(v, t);
 #pragma GCC unroll 8
-    for (int k = 0; k < 8; k++)
-        b_store(to[k], t[k]);
+    for (uint32_t k = 0; k < 8; k++) {
+        alignas(32) float some[8];
+
+        if (lanes == 8) {
+            b_store(to[k] + at + first, t[k]);
+            continue;
+        }
+        b_store(some, t[k]); /* behind a short one another thread may write */
+        memcpy(to[k] + at + first, some, lanes * sizeof(*some));
+    }
+}
+
+INLINE void gemm_pack_all(const float *src, size_t ld, uint32_t n, uint32_t width,
+                          uint32_t n_groups, size_t step, float *const *to)
+{
+    for (uint32_t i = 0; i < n_groups; i++, src += 2 * W) {
+#pragma GCC unroll 8
+        for (uint32_t k = 0; k < 2 * W; k += 8) {
+#pragma GCC unroll 4
+            for (uint32_t first = 0; first < width; first += 8)
+                gemm_pack_eight(src + k, ld, n, first, width, to + k, i * step);
+        }
+    }
+}
+
+/* pi_gemm.pack */
+static TARGET void gemm_pack(const float *src, size_t ld, uint32_t n, uint32_t width,
+                             uint32_t n_groups, size_t step, float *const *to)
+{
+    if (width == GEMM_ROWS && n == GEMM_ROWS)
+        gemm_pack_all(src, ld, GEMM_ROWS, GEMM_ROWS, n_groups, step, to);
+    else if (width == GEMM_ROWS)
+        gemm_pack_all(src, ld, n, GEMM_ROWS, n_groups, step, to);
+    else if (n == GEMM_TOKS)
+        gemm_pack_all(src, ld, GEMM_TOKS, GEMM_TOKS, n_groups, step, to);
+    else
+        gemm_pack_all(src, ld, n, GEMM_TOKS, n_groups, step, to);
 }
 
 #define GEMM_TABLE(q8_set)                                                                         \
     {                                                                                              \
         .rows = GEMM_ROWS, .toks = GEMM_TOKS, .chains = 2 * W, .dot = gemm_dot, .axpy = gemm_axpy, \
-        .transpose = gemm_transpose, .q8 = &(q8_set),                                              \
+        .pack = gemm_pack, .q8 = &(q8_set),                                                        \
     }
 
 #endif
