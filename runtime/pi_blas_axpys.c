@@ -14,7 +14,7 @@
 #define PIECE_ROWS 256
 /* Rows converted, panels multiplied, tokens done without panels by one thread at a time. */
 #define PACK_ROWS   16
-#define MULT_PANELS 4
+#define MULT_PANELS 2
 #define PLAIN_TOKS  8
 
 /* Columns of rows that are converted before they are packed: whole blocks of every type, and whole panels. */
