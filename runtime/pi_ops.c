@@ -269,50 +269,69 @@ static void team_ffn_norm(void *ctx, const struct pi_op *op, uint32_t n_tok, uin
                           s->lanes[thread].q8);
 }
 
-/* One head's rows of q, k or v for all tokens; heads are numbered q first, then k, then v. */
-static void qkv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t n_tok,
-                     struct pi_lane *lane)
+/* Normed, rotated and scaled: one head of q or k of all tokens, ldo apart. */
+static void turn_head(const struct pi_state *s, const float *norm, float scale, float *out,
+                      size_t ldo, uint32_t n_tok)
 {
-    const struct pi_shape *sh = &s->m->shape;
-    const struct pi_layer_weights *w = &s->m->layers[layer];
-    const struct pi_vecs x = {lane->normed, lane->q8};
-    uint32_t hd = sh->head_dim, kv_head = (head - sh->n_head) % sh->n_head_kv;
-    bool is_q = head < sh->n_head, is_k = !is_q && head < sh->n_head + sh->n_head_kv;
-    size_t ldo = is_q ? (size_t)sh->n_head * hd : hd;
-    float *out = is_q ? s->q + (size_t)head * hd : lane->head, scale = 1.0f / sqrtf((float)hd);
-    uint32_t row = (is_q ? head : kv_head) * hd;
+    const uint32_t hd = s->m->shape.head_dim;
 
-    pi_ops_dots(s->cpu,
-                is_q   ? &w->q
-                : is_k ? &w->k
-                       : &w->v,
-                NULL, (struct pi_span){row, row + hd}, x, n_tok,
-                is_q   ? w->q_b
-                : is_k ? w->k_b
-                       : w->v_b,
-                out, ldo);
     for (uint32_t t = 0; t < n_tok; t++, out += ldo) {
-        if (is_q || is_k) {
-            pi_ops_head_norm(s, is_q ? w->q_norm : w->k_norm, out, 1);
-            pi_ops_rope(s, out, 1, t);
-        }
-        for (uint32_t i = 0; is_q && i < hd; i++)
+        pi_ops_head_norm(s, norm, out, 1);
+        pi_ops_rope(s, out, 1, t);
+        for (uint32_t i = 0; scale != 1.0f && i < hd; i++)
             out[i] *= scale;
-        if (!is_q)
-            pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, row, out, hd);
     }
 }
 
+/* Some heads of q for all tokens: their rows are read as one stretch. */
+static void q_heads(struct pi_state *s, uint32_t layer, struct pi_span heads, uint32_t n_tok,
+                    const struct pi_lane *lane)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_layer_weights *w = &s->m->layers[layer];
+    const uint32_t hd = sh->head_dim;
+    const size_t ldo = (size_t)sh->n_head * hd;
+
+    pi_ops_dots(s->cpu, &w->q, NULL, (struct pi_span){heads.begin * hd, heads.end * hd},
+                (struct pi_vecs){lane->normed, lane->q8}, n_tok, w->q_b,
+                s->q + (size_t)heads.begin * hd, ldo);
+    for (uint32_t h = heads.begin; h < heads.end; h++)
+        turn_head(s, w->q_norm, 1.0f / sqrtf((float)hd), s->q + (size_t)h * hd, ldo, n_tok);
+}
+
+/* One head of k or v for all tokens, into the cache; those of v are numbered behind those of k. */
+static void kv_head(struct pi_state *s, uint32_t layer, uint32_t head, uint32_t n_tok,
+                    const struct pi_lane *lane)
+{
+    const struct pi_shape *sh = &s->m->shape;
+    const struct pi_layer_weights *w = &s->m->layers[layer];
+    const bool is_k = head < sh->n_head_kv;
+    const uint32_t hd = sh->head_dim, row = head % sh->n_head_kv * hd;
+
+    pi_ops_dots(s->cpu, is_k ? &w->k : &w->v, NULL, (struct pi_span){row, row + hd},
+                (struct pi_vecs){lane->normed, lane->q8}, n_tok, is_k ? w->k_b : w->v_b, lane->head,
+                hd);
+    if (is_k)
+        turn_head(s, w->k_norm, 1.0f, lane->head, hd, n_tok);
+    for (uint32_t t = 0; t < n_tok; t++)
+        pi_ops_kv_store(s, is_k ? s->kv.k : s->kv.v, layer, t, row, lane->head + (size_t)t * hd,
+                        hd);
+}
+
+/* Heads are numbered q first, then k, then v. */
 static void team_qkv(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
                      uint32_t n_threads)
 {
     struct pi_state *s = ctx;
     const struct pi_shape *sh = &s->m->shape;
     const struct pi_layer_weights *w = layer_of(s, op);
-    struct pi_span heads = pi_span(sh->n_head + 2 * sh->n_head_kv, 1, thread, n_threads);
+    struct pi_span heads = pi_span(sh->n_head + 2 * sh->n_head_kv, 1, thread, n_threads), of_q;
 
-    for (uint32_t head = heads.begin; head < heads.end; head++)
-        qkv_head(s, op->layer, head, n_tok, &s->lanes[thread]);
+    of_q = (struct pi_span){heads.begin, heads.end < sh->n_head ? heads.end : sh->n_head};
+    if (of_q.begin < of_q.end)
+        q_heads(s, op->layer, of_q, n_tok, &s->lanes[thread]);
+    for (uint32_t h = heads.begin < sh->n_head ? sh->n_head : heads.begin; h < heads.end; h++)
+        kv_head(s, op->layer, h - sh->n_head, n_tok, &s->lanes[thread]);
     if (thread == 0) {
         pi_ops_count_shared(s, &s->stats.weights_attn, &w->q, w->q.n_rows, n_tok);
         pi_ops_count_shared(s, &s->stats.weights_attn, &w->k, w->k.n_rows, n_tok);
