@@ -218,8 +218,8 @@ static void plan_panels(struct job *j, uint32_t n_threads)
     j->w_floats = (size_t)chain * g->rows;
     j->all_x = j->x_floats * g->chains * j->n_blocks;
     j->part_floats = pi_blas_padded((size_t)levels(g) * g->toks * g->rows * j->group * panels);
-    j->thread_floats = j->part_floats + pi_blas_padded(pi_gemm_tmp_floats(g)) +
-                       g->chains * w_stride(j, panels);
+    j->thread_floats =
+        j->part_floats + pi_blas_padded(pi_gemm_tmp_floats(g)) + g->chains * w_stride(j, panels);
 }
 
 /* ---- panels with quantised activations ---- */

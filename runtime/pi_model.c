@@ -568,7 +568,7 @@ void pi_activate_n(const struct pi_shape *s, float *x, size_t n)
     if (s->act == PI_ACT_RELU || s->act == PI_ACT_FATRELU) {
         size_t i = 0;
 
-        for (; n - i >= 8; i += 8) { /* of a fixed length, which compilers take for worth a vector */
+        for (; n - i >= 8; i += 8) { /* a fixed length is worth vectors to compilers */
             for (size_t k = i; k < i + 8; k++)
                 x[k] = x[k] <= threshold ? 0.0f : x[k];
         }
