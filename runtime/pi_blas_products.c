@@ -16,12 +16,11 @@
 #define FEW_ROWS   16
 /* Rows that dot_rows computes side by side. */
 #define FEW_SIDE 4
-/* Panels of rows in a tile, at most; with quantised activations, whose panels are short. */
-#define TILE_PANELS 2
-#define Q8_PANELS   4
+/* Panels of rows in a tile, at most. */
+#define TILE_PANELS 4
 /* A group of tokens' part of a chain stays in the L2 cache while it is multiplied by a tile's panels: at most so many floats. */
 #define GROUP_FLOATS 49152
-#define GROUP_BLOCKS 32
+#define GROUP_BLOCKS 16
 /* With quantised activations: 1024 elements of a panel of weights are 20 KB. */
 #define Q8_STEP  32
 #define Q8_GROUP 24
@@ -96,12 +95,12 @@ static uint32_t levels(const struct pi_gemm *g)
 }
 
 /* Panels of a tile: many share what is read of the activations, few leave threads less to wait for at the end. */
-static uint32_t tile_panels(const struct job *j, uint32_t most, uint32_t n_threads)
+static uint32_t tile_panels(const struct job *j, uint32_t n_threads)
 {
     uint64_t least = UINT64_MAX;
     uint32_t best = 1;
 
-    for (uint32_t p = 1; p <= most; p++) {
+    for (uint32_t p = 1; p <= TILE_PANELS; p++) {
         uint32_t tiles = 0;
         uint64_t cost;
 
@@ -209,7 +208,7 @@ static void plan_panels(struct job *j, uint32_t n_threads)
 
     j->toks = g->toks;
     j->rows = g->rows;
-    panels = tile_panels(j, TILE_PANELS, n_threads);
+    panels = tile_panels(j, n_threads);
     j->tile_rows = panels * g->rows;
     j->n_blocks = pi_blas_pieces(j->in->n_tok, g->toks);
     j->group = chain > 0 ? GROUP_FLOATS / (chain * g->toks) : GROUP_BLOCKS;
@@ -283,7 +282,7 @@ static void plan_panels_q8(struct job *j, uint32_t n_threads)
 
     j->toks = j->g->q8->toks;
     j->rows = j->g->q8->rows;
-    panels = tile_panels(j, Q8_PANELS, n_threads);
+    panels = tile_panels(j, n_threads);
     j->tile_rows = panels * j->rows;
     j->n_blocks = pi_blas_pieces(j->in->n_tok, j->toks);
     j->group = Q8_GROUP;
