@@ -258,7 +258,7 @@ static void chunk_products(struct pi_cold_walk *w, struct pi_cold_span c)
         pi_cold_list_wanted(job, &tile, c.end, &l);
         pi_cold_products(w, tile.end == c.end, &l, prod);
         note_fired(job, tile, &l);
-        n = pi_cold_n_values(&l);
+        n = pi_cold_n_values(job, &l);
         memcpy(to, prod, n * sizeof(*to));
         to += n;
     }
@@ -384,33 +384,47 @@ void pi_cold_add_parts(const struct pi_cold_job *job, uint32_t t, uint32_t n_par
     }
 }
 
-/* The same of sums that join: those whose chunks were several threads' are added up here, as one thread would have done, in these columns of the first one's place. */
+/* The places of a token's partial sums that are not empty: (return value) numbers of chunks to part; heads[i]: whether it begins a new sum of those that join. */
+static uint32_t list_parts(const struct pi_cold_walk *w, uint32_t t, uint8_t *part, bool *heads)
+{
+    const uint8_t *used = w->job->scratch->used + t;
+    const uint32_t n_tok = w->job->n_tok, join = w->form.join;
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < w->n_one; g++) {
+        for (uint32_t p = w->first[g]; p < w->first[g + 1]; p += joins(w, g) ? join : 1) {
+            if (used[(size_t)p * n_tok] == 0)
+                continue;
+            heads[n] = n == 0 || p / join != part[n - 1] / join;
+            part[n++] = (uint8_t)p;
+        }
+    }
+    return n;
+}
+
+/* As pi_cold_add_parts(). Sums that join are added up here where their chunks were several threads', as one thread would have done, in these columns of the first
+ * one's place. */
 static void add_joined(const struct pi_cold_walk *w, uint32_t t, struct pi_cold_span cols)
 {
     const struct pi_cold_job *job = w->job;
-    const struct pi_cold_scratch *s = job->scratch;
-    const uint32_t n = cols.end - cols.begin;
-    float *to = job->out + (size_t)t * job->w->down_t.n_cols + cols.begin;
+    const size_t at = t * job->scratch->ld + cols.begin;
+    const uint32_t n_cols = cols.end - cols.begin;
+    float *out = job->out + (size_t)t * job->w->down_t.n_cols + cols.begin, *sum = NULL;
+    uint8_t part[PI_COLD_PARTS];
+    bool heads[PI_COLD_PARTS];
+    const uint32_t n = list_parts(w, t, part, heads);
 
-    for (uint32_t g = 0, sum = 0; sum < w->n_parts; sum += w->form.join) {
-        float *made = NULL;
-        uint32_t end;
+    for (uint32_t i = 0; i < n; i++) {
+        float *from = part_at(job, part[i]) + at;
 
-        while (w->first[g + 1] <= sum)
-            g++;
-        end = joins(w, g) ? sum + 1 : sum + w->form.join;
-        for (uint32_t p = sum; p < end && p < w->n_parts; p++) {
-            float *from = part_at(job, p) + t * s->ld + cols.begin;
-
-            if (s->used[(size_t)p * job->n_tok + t] == 0)
-                continue;
-            if (made != NULL)
-                job->cpu->axpy_f32(1.0f, from, made, n);
-            else
-                made = from;
-        }
-        if (made != NULL)
-            job->cpu->axpy_f32(1.0f, made, to, n);
+        if (i + 2 < n)
+            ask_part(part_at(job, part[i + 2]) + at, n_cols);
+        if (heads[i])
+            sum = from;
+        else
+            job->cpu->axpy_f32(1.0f, from, sum, n_cols);
+        if (i + 1 == n || heads[i + 1])
+            job->cpu->axpy_f32(1.0f, sum, out, n_cols);
     }
 }
 

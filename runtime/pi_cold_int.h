@@ -90,7 +90,7 @@ void pi_cold_add_parts(const struct pi_cold_job *job, uint32_t t, uint32_t n_par
 /* The next neurons that some token wants, as many as a tile holds; *tile: from where to where they stand. The chunk ends at end. */
 void pi_cold_list_wanted(const struct pi_cold_job *job, struct pi_cold_span *tile, uint32_t end,
                          struct pi_cold_list *l);
-size_t pi_cold_n_values(const struct pi_cold_list *l);
+size_t pi_cold_n_values(const struct pi_cold_job *job, const struct pi_cold_list *l);
 /* A list of wanted neurons to l, prod: what of them goes into down. last: the chunk ends with them and is done then but for what comes behind the barrier. */
 void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l, float *prod);
 /* y_t[cols) += rows of down of neurons some of the list times their products prod; y (n_tok, ld). */

@@ -118,17 +118,18 @@ void pi_cold_draw(struct pi_cold_walk *w)
 void pi_cold_list_wanted(const struct pi_cold_job *job, struct pi_cold_span *tile, uint32_t end,
                          struct pi_cold_list *l)
 {
-    uint32_t i = tile->begin;
+    const uint32_t all = pi_cold_all_tokens(job), *ids = job->ids, *tokens = job->tokens;
+    uint32_t i = tile->begin, n = 0;
 
-    l->n = 0;
-    for (; i < end && l->n < PI_COLD_TILE; i++) {
-        uint32_t mask =
-            pi_cold_all_tokens(job) & (job->tokens != NULL ? job->tokens[i] : UINT32_MAX);
+    /* no branch on what is wanted: it would be guessed wrongly for nearly every neuron that is */
+    for (; i < end && n < PI_COLD_TILE; i++) {
+        uint32_t mask = all & (tokens != NULL ? tokens[i] : UINT32_MAX);
 
-        l->id[l->n] = job->ids[i];
-        l->mask[l->n] = mask;
-        l->n += mask != 0;
+        l->id[n] = ids[i];
+        l->mask[n] = mask;
+        n += mask != 0;
     }
+    l->n = n;
     tile->end = i;
 }
 
@@ -142,21 +143,40 @@ static void add_bias(const struct pi_cold_list *l, const float *bias, float *v)
     }
 }
 
-size_t pi_cold_n_values(const struct pi_cold_list *l)
+size_t pi_cold_n_values(const struct pi_cold_job *job, const struct pi_cold_list *l)
 {
     size_t n = 0;
 
+    if (job->n_tok == 1)
+        return l->n;
     for (uint32_t k = 0; k < l->n; k++)
         n += pi_cold_n_set(l->mask[k]);
     return n;
 }
 
-/* Drops what is 0, values and neurons. */
-static void keep_fired(struct pi_cold_list *l, float *v)
+/* Drops what is 0, values and neurons, of lists of one token. */
+static void keep_fired_one(struct pi_cold_list *l, float *v)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < l->n; k++) {
+        l->id[n] = l->id[k];
+        l->mask[n] = l->mask[k];
+        v[n] = v[k];
+        n += v[k] != 0.0f;
+    }
+    l->n = n;
+}
+
+static void keep_fired(const struct pi_cold_job *job, struct pi_cold_list *l, float *v)
 {
     const float *from = v;
     uint32_t n = 0;
 
+    if (job->n_tok == 1) {
+        keep_fired_one(l, v);
+        return;
+    }
     for (uint32_t k = 0; k < l->n; k++) {
         uint32_t mask = 0;
 
@@ -189,10 +209,10 @@ void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l,
     dots(job, first_mat(job), l, prod);
     if (first_b != NULL)
         add_bias(l, first_b, prod);
-    pi_activate_n(job->shape, prod, pi_cold_n_values(l));
+    pi_activate_n(job->shape, prod, pi_cold_n_values(job, l));
     if (job->mode != PI_MODE_DENSE)
-        keep_fired(l, prod);
-    n = pi_cold_n_values(l);
+        keep_fired(job, l, prod);
+    n = pi_cold_n_values(job, l);
     w->stats.up_active += n;
     w->stats.up_rows += gated ? l->n : 0;
     w->stats.active += n;
@@ -212,8 +232,8 @@ void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l,
         prod[i] *= up[i];
     if (job->shape->act_up && job->mode != PI_MODE_DENSE) {
         w->stats.down_rows -= l->n;
-        keep_fired(l, prod);
+        keep_fired(job, l, prod);
         w->stats.down_rows += l->n;
-        w->stats.active -= n - pi_cold_n_values(l);
+        w->stats.active -= n - pi_cold_n_values(job, l);
     }
 }

@@ -95,6 +95,34 @@ static void predict_hidden(const struct block *b, const struct pi_predictor_laye
     }
 }
 
+/* wanted[i]: what of it is in keep, and bit t where the score reaches the threshold; returns how many do. */
+static inline uint32_t note_some(const float *score, float threshold, uint32_t n, uint32_t t,
+                                 uint32_t keep, uint32_t *wanted)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t wants = score[i] >= threshold;
+
+        wanted[i] = (wanted[i] & keep) | wants << t;
+        sum += wants;
+    }
+    return sum;
+}
+
+/* Notes which neurons of the thread's span a token wants; returns how many. */
+static uint32_t note_wanted(const struct block *b, float threshold, uint32_t t)
+{
+    const float *score = b->u->gate + (size_t)t * b->u->n_max;
+    const uint32_t keep = t > 0 ? UINT32_MAX : 0, end = b->mine.end;
+    uint32_t i = b->mine.begin, n = 0;
+
+    /* in pieces of a length that the compiler knows, so that it makes vectors of them */
+    for (; end - i >= PI_SPAN_ROWS; i += PI_SPAN_ROWS)
+        n += note_some(score + i, threshold, PI_SPAN_ROWS, t, keep, b->u->wanted + i);
+    return n + note_some(score + i, threshold, end - i, t, keep, b->u->wanted + i);
+}
+
 void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thread,
                      uint32_t n_threads)
 {
@@ -107,19 +135,8 @@ void pi_team_predict(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t
         pi_pool_barrier(s->pool, thread);
     pi_ops_dots(s->cpu, &p->fc2, b.ul->ids, b.mine, (struct pi_vecs){.x = b.u->hidden}, n_tok,
                 p->bias, b.u->gate + b.mine.begin, b.u->n_max);
-    memset(b.u->wanted + b.mine.begin, 0, (b.mine.end - b.mine.begin) * sizeof(*b.u->wanted));
-    for (uint32_t t = 0; t < n_tok; t++) {
-        const float *score = b.u->gate + (size_t)t * b.u->n_max;
-        uint32_t n = 0;
-
-        for (uint32_t i = b.mine.begin; i < b.mine.end; i++) {
-            uint32_t wanted = score[i] >= p->threshold;
-
-            b.u->wanted[i] |= wanted << t;
-            n += wanted;
-        }
-        b.u->n_cand[thread * PI_COUNT_STRIDE + t] = n;
-    }
+    for (uint32_t t = 0; t < n_tok; t++)
+        b.u->n_cand[thread * PI_COUNT_STRIDE + t] = note_wanted(&b, p->threshold, t);
     if (thread == 0) {
         pi_ops_count_shared(s, &s->stats.weights_pred, &p->fc1, p->width, n_tok);
         pi_ops_count_shared(s, &s->stats.weights_pred, &p->fc2, b.ul->n, n_tok);
