@@ -72,8 +72,9 @@ struct pi_cold_job {
 
 /* The form of a list by measurement; what it returns depends on n and n_tok alone. */
 struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok);
-/* That of a list which is the same whatever tokens a step has (all neurons of a unit, with masks or without): a token's sum is the same alone and among others. */
-struct pi_cold_form pi_cold_form_fixed(uint32_t n);
+/* That of a list which is the same whatever tokens a step has (all neurons of a unit, with masks or without): a token's sum is the same alone and among others.
+ * n_wanted: about how many of them a token wants (n where all do), which leaves no trace in sums. */
+struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_wanted);
 
 /* Bytes that pi_cold_scratch_create() takes; UINT64_MAX when they can not be counted. */
 uint64_t pi_cold_scratch_bytes(uint32_t n_max, uint32_t n_tok_max, uint32_t n_embd);

@@ -237,7 +237,7 @@ static void prepare_cold(struct pi_exec_gpu *x, const struct pi_op *op)
     job->ids =
         s->units[0].layers[op->layer].ids != NULL ? s->units[0].layers[op->layer].ids : s->iota;
     job->tokens = NULL;
-    x->form = pi_cold_form_fixed(job->n);
+    x->form = pi_cold_form_fixed(job->n, job->n);
     job->form = &x->form;
 }
 

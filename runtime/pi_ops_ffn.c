@@ -317,7 +317,8 @@ void pi_team_ffn(void *ctx, const struct pi_op *op, uint32_t n_tok, uint32_t thr
         }
         return;
     }
-    b.form = pi_cold_form_fixed(b.ul->n);
+    b.form = pi_cold_form_fixed(
+        b.ul->n, b.ul->predicted && !dense ? (uint32_t)(n_predicted(&b) / n_tok) : b.ul->n);
     job = job_of(&b, dense);
     pi_cold_run(&job, thread, n_threads);
     if (thread == 0) {
