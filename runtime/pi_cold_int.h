@@ -8,8 +8,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 
-#define PI_COLD_TILE \
-    192 /* neurons taken through gate, up and down together: all of a chunk of a long list, few of which fire */
+#define PI_COLD_TILE    192 /* wanted neurons taken through gate, up and down together, at most */
 #define PI_COLD_LINE    64
 #define PI_COLD_PARTS   48 /* partial sums of a list at most */
 #define PI_COLD_STREAMS 4  /* rows that the kernels read side by side */

@@ -23,6 +23,7 @@ static const struct pi_cold_form forms[] = {
     {.n_one = 40, .chunk_one = 7, .chunk_two = 3},
     {.n_one = 70, .chunk_one = 3, .chunk_two = 1, .join = 2},
     {.n_one = 999, .chunk_one = 9, .halve = 2, .chunk_two = 1, .join = 8},
+    {.n_one = 999, .chunk_one = 4, .halve = 9, .chunk_two = 1, .join = 2, .group = 8},
     {.n_one = 0, .chunk_one = 0, .chunk_two = 0}};
 static const uint32_t teams[] = {1, 2, 3, 5};
 static struct pi_pool *pools[COUNT(teams)];
@@ -394,7 +395,7 @@ static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
         struct list li = make_list(&l, n, n_tok, true);
         struct pi_cold_scratch *s = NULL;
         struct pi_cold_job all = {.cpu = cpu, .shape = &l.shape, .w = &l.w, .n_tok = n_tok};
-        float *together;
+        float *together, *grouped;
 
         PASSES(pi_cold_scratch_create(n, n_tok, 160, &s, &e), e);
         all.mode = PI_MODE_EXACT;
@@ -405,6 +406,10 @@ static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
         all.ids = li.ids;
         all.tokens = li.tokens;
         together = run(&all, pools[1]);
+        all.form = n > 100 ? &fixed[1] : &forms[0];
+        grouped = run(&all, pools[0]);
+        wrong += memcmp(grouped, together, (size_t)n_tok * 160 * sizeof(float)) != 0;
+        free(grouped);
         for (uint32_t k = 0; k < n_tok; k++) {
             struct pi_cold_job one = all;
             float *alone;
@@ -412,7 +417,6 @@ static void test_batch(const struct pi_cpu *cpu, uint32_t n, uint32_t n_tok)
             for (uint32_t i = 0; i < n; i++)
                 li.tokens[i] = k == 0 ? li.tokens[i] : li.tokens[i] >> 1;
             one.n_tok = 1;
-            one.form = n > 100 ? &fixed[1] : &forms[0];
             one.x = li.x + (size_t)k * 160;
             alone = run(&one, pools[2]);
             wrong += memcmp(alone, together + (size_t)k * 160, 160 * sizeof(float)) != 0;
