@@ -184,31 +184,28 @@ static __device__ uint32_t gather(const struct down_args &a, uint32_t t0, uint32
     return total;
 }
 
-/* The share of one stream, of those from first on, of n members of which so many came before in the window. */
+/* The share of one stream of n members, of which so many came before in the window. */
 template <int T, int NT>
 static __device__ void add_members(const struct down_args &a, const struct members<NT> &m,
-                                   uint32_t n, uint32_t before, uint32_t first, uint32_t tile0,
+                                   uint32_t n, uint32_t before, uint32_t stream, uint32_t tile0,
                                    float4 (&acc)[NT][lane_piece<T, NT>::quads])
 {
     constexpr uint32_t STREAMS = lane_piece<T, NT>::of_sums, ROWS = lane_piece<T, NT>::rows;
-    constexpr uint32_t lanes = lane_piece<T, NT>::lanes;
-    const uint32_t own = threadIdx.x % 32 / lanes - before % STREAMS;
 
-    /* a member of before is behind all: its number wraps around */
-    for (uint32_t base = first + threadIdx.x / 32 * (32 / lanes); base < n + before % STREAMS;
+    for (uint32_t base = (stream + STREAMS - before % STREAMS) % STREAMS; base < n;
          base += STREAMS * ROWS) {
         struct lane_piece<T, NT> p[ROWS];
 
 #pragma unroll
         for (uint32_t r = 0; r < ROWS; r++) {
-            const uint32_t k = base + own + r * STREAMS;
+            const uint32_t k = base + r * STREAMS;
             const char *row = a.w.data + (k < n ? m.local[k] : 0) * a.w.row_bytes;
 
             p[r] = piece_load<T, NT>(row, a.n_embd, tile0, k < n);
         }
 #pragma unroll
         for (uint32_t r = 0; r < ROWS; r++) {
-            const uint32_t k = base + own + r * STREAMS;
+            const uint32_t k = base + r * STREAMS;
 
 #pragma unroll
             for (int t = 0; t < NT && k < n; t++)
@@ -250,6 +247,7 @@ static __device__ void add_window(const struct down_args &a, uint32_t window, ui
 
 #pragma unroll 1
     for (uint32_t first = 0; first < lane_piece<T, NT>::of_sums; first += STREAMS) {
+        const uint32_t stream = first + threadIdx.x / lane_piece<T, NT>::lanes;
         uint32_t begin = window_begin(a, window), end = window_begin(a, window + 1), before = 0;
         float4 acc[NT][lane_piece<T, NT>::quads] = {};
 
@@ -259,7 +257,7 @@ static __device__ void add_window(const struct down_args &a, uint32_t window, ui
             if (NT > 1)
                 __syncthreads(); /* sums of before are read */
             count = gather<NT>(a, t0, begin, min(end, begin + BATCH), &s->members);
-            add_members<T, NT>(a, s->members, count, before, first, tile0, acc);
+            add_members<T, NT>(a, s->members, count, before, stream, tile0, acc);
             before += count;
             __syncthreads(); /* members are gathered again */
         }
