@@ -55,7 +55,7 @@ static void add_f32(struct pi_tally *t, uint64_t times, uint64_t n_tok, uint64_t
         pi_tally_add_padded(t, n_tok, 4 * width);
 }
 
-/* As many pieces of the context as make 1,024 blocks of one token, 4 to 64; for each token, head and piece head_dim sums, a maximum and a total; tickets. */
+/* As many pieces of the context as make 1,024 blocks, 4 to 64; for each token, head and piece head_dim sums, a maximum and a total; tickets. */
 uint64_t pi_dev_attn_scratch(const struct pi_shape *s, uint32_t n_tok)
 {
     const uint64_t blocks = max_u64(s->n_head_kv, 1);

@@ -6,7 +6,6 @@
  */
 #include "config.h"
 
-#include "runtime/cuda/pi_k_mat.h"
 #include "tests/kernel_rig.h"
 
 #define REL 1e-5
@@ -64,7 +63,6 @@ struct plain {
     uint32_t rows, cols, n_tok;
     int norm;
     bool bias, add, relu;
-    uint32_t slices; /* of a row; 0: as the kernel chooses */
 };
 
 static void plain_ref(const struct plain *p, const struct rig_mat *w, const float *bias,
@@ -85,30 +83,6 @@ static void plain_ref(const struct plain *p, const struct rig_mat *w, const floa
         }
     }
     free(y);
-}
-
-/* Tokens in steps of their own: in how many does a byte differ from together? */
-static uint32_t plain_alone(struct rig *r, const struct plain *p, const struct pi_dmat *w,
-                            const void *d_bias, const struct pi_k_norm *norm, const float *d_x,
-                            const float *before, float *d_out, const float *together)
-{
-    const size_t bytes = p->rows * sizeof(float);
-    float *got = rig_alloc(bytes);
-    uint32_t differ = 0;
-
-    for (uint32_t t = 0; t < p->n_tok; t++) {
-        if (p->add)
-            rig_put(d_out, before + (size_t)t * p->rows, bytes);
-        else
-            rig_poison(d_out, bytes);
-        pi_k_matvec_as(&(struct pi_k_mat_geometry){.slices = p->slices}, w, d_bias, norm,
-                       d_x + (size_t)t * p->cols, d_out, p->add, p->relu, 1, r->stream);
-        rig_wait(r);
-        rig_get(got, d_out, bytes);
-        differ += memcmp(got, together + (size_t)t * p->rows, bytes) != 0;
-    }
-    free(got);
-    return differ;
 }
 
 static void plain_case(const struct plain *p)
@@ -138,9 +112,8 @@ static void plain_case(const struct plain *p)
             rig_put(d_out, before, bytes);
         else
             rig_poison(d_out, bytes);
-        pi_k_matvec_as(&(struct pi_k_mat_geometry){.slices = p->slices}, &d,
-                       p->bias ? d_bias : NULL, p->norm > 0 ? &norm.k : NULL, d_x, d_out, p->add,
-                       p->relu, p->n_tok, r.stream);
+        pi_k_matvec(&d, p->bias ? d_bias : NULL, p->norm > 0 ? &norm.k : NULL, d_x, d_out, p->add,
+                    p->relu, p->n_tok, r.stream);
         rig_wait(&r);
         rig_get(run == 0 ? got : again, d_out, bytes);
     }
@@ -150,10 +123,6 @@ static void plain_case(const struct plain *p)
                    p->bias ? ", bias" : "", p->add ? ", add" : "", p->relu ? ", relu" : "");
     rms_all(want, got, n, REL, what);
     tap_ok(memcmp(got, again, bytes) == 0, __FILE__, __LINE__, "the same bytes again");
-    if (p->n_tok > 1)
-        EQ(plain_alone(&r, p, &d, p->bias ? d_bias : NULL, p->norm > 0 ? &norm.k : NULL, d_x,
-                       before, d_out, got),
-           0);
     norm_free(&norm);
     rig_mat_free(&w);
     rig_close(&r);
@@ -187,15 +156,13 @@ static void plain_cases(void)
             }
         }
     }
-    plain_case(&(struct plain){PI_TYPE_F32, 7, 37, 3, 2, true, false, false, 0}); /* odd lengths */
-    plain_case(&(struct plain){PI_TYPE_F16, 9, 101, 2, 1, true, true, false, 0});
-    plain_case(&(struct plain){PI_TYPE_BF16, 3, 1, 1, 0, false, false, true, 0});
-    plain_case(&(struct plain){PI_TYPE_F16, 2050, 64, 1, 0, true, false, true, 0}); /* many rounds */
-    plain_case(&(struct plain){PI_TYPE_Q8_0, 1030, 64, 8, 1, false, false, false, 0});
-    plain_case(&(struct plain){PI_TYPE_F16, 12, 30000, 1, 1, false, false, false, 0}); /* tiles */
-    plain_case(&(struct plain){PI_TYPE_Q4_0, 20, 16384, 2, 2, false, true, false, 0});
-    /* in 64 KB a vector leaves hardly any room for sums */
-    plain_case(&(struct plain){PI_TYPE_F32, 480, 16256, 2, 1, false, false, false, 1});
+    plain_case(&(struct plain){PI_TYPE_F32, 7, 37, 3, 2, true, false, false}); /* odd lengths */
+    plain_case(&(struct plain){PI_TYPE_F16, 9, 101, 2, 1, true, true, false});
+    plain_case(&(struct plain){PI_TYPE_BF16, 3, 1, 1, 0, false, false, true});
+    plain_case(&(struct plain){PI_TYPE_F16, 2050, 64, 1, 0, true, false, true}); /* many rounds */
+    plain_case(&(struct plain){PI_TYPE_Q8_0, 1030, 64, 8, 1, false, false, false});
+    plain_case(&(struct plain){PI_TYPE_F16, 12, 30000, 1, 1, false, false, false}); /* tiles */
+    plain_case(&(struct plain){PI_TYPE_Q4_0, 20, 16384, 2, 2, false, true, false});
 }
 
 /* ---- logits ---- */

@@ -266,10 +266,10 @@ static uint32_t choose_slices(uint32_t chunks, uint32_t n_items)
     return best;
 }
 
-/* Geometry for NT tokens in n_tiles tiles, with round_bytes of sums in a round; returns the bytes of shared memory that it takes. */
+/* Geometry for NT tokens in n_tiles tiles; returns the bytes of shared memory that it takes. */
 template <int T, int NT>
 static size_t mat_shape(struct mat_args *a, const struct pi_k_mat_geometry *g, uint32_t n_tiles,
-                        uint32_t n_blocks, size_t round_bytes)
+                        uint32_t n_blocks)
 {
     uint32_t chunks = (a->n_groups + 31) / 32, groups = 0;
     uint32_t per_block = (a->n_items + n_blocks - 1) / n_blocks, n_rounds, round;
@@ -287,7 +287,7 @@ static size_t mat_shape(struct mat_args *a, const struct pi_k_mat_geometry *g, u
     a->tile_groups = groups;
     a->n_lanes = MAT_WARPS / a->n_slices;
     item_bytes = (size_t)a->n_slices * MAT_R * NT * sizeof(float);
-    round = (uint32_t)(round_bytes / item_bytes);
+    round = (uint32_t)(ROUND_BYTES / item_bytes);
     n_rounds = round > 0 ? (per_block + round - 1) / round : per_block; /* of like size */
     round = (per_block + n_rounds - 1) / n_rounds;
     a->round_items = (round + a->n_lanes - 1) / a->n_lanes * a->n_lanes;
@@ -295,12 +295,9 @@ static size_t mat_shape(struct mat_args *a, const struct pi_k_mat_geometry *g, u
            (n_rounds > 1 ? 2 : 1) * item_bytes * a->round_items;
 }
 
-/* False: does not fit. One token in tiles is the last resort: then rounds become shorter, and what still does not fit is launched all the same, so that
- * pi_gpu_launched() tells of it. */
 template <int T, int NT, bool TILED>
 static bool mat_launch_as(struct mat_args a, const struct pi_k_mat_geometry *g, cudaStream_t stream)
 {
-    constexpr bool last_resort = TILED && NT == 1;
     struct device_limits dev = limits_of_device();
     uint32_t n_blocks, n_tiles = 1, per_sm = g->blocks_per_sm > 0 ? g->blocks_per_sm : 1;
     size_t bytes, ahead = g->ahead_bytes > 0 ? g->ahead_bytes : dev.ahead;
@@ -310,12 +307,10 @@ static bool mat_launch_as(struct mat_args a, const struct pi_k_mat_geometry *g, 
     n_blocks = dev.n_sm * per_sm / a.n_sets > 0 ? dev.n_sm * per_sm / a.n_sets : 1;
     n_blocks = n_blocks < a.n_items ? n_blocks : a.n_items;
     a.n_ahead = (uint32_t)(ahead / n_blocks / (MAT_R * 16) / a.part[0].row_units);
-    bytes = mat_shape<T, NT>(&a, g, n_tiles, n_blocks, ROUND_BYTES);
+    bytes = mat_shape<T, NT>(&a, g, n_tiles, n_blocks);
     while (TILED && bytes > dev.shared && n_tiles < a.n_slices)
-        bytes = mat_shape<T, NT>(&a, g, ++n_tiles, n_blocks, ROUND_BYTES);
-    for (size_t round = ROUND_BYTES / 2; last_resort && bytes > dev.shared && round > 0; round /= 2)
-        bytes = mat_shape<T, NT>(&a, g, n_tiles, n_blocks, round);
-    if (bytes > dev.shared && !last_resort)
+        bytes = mat_shape<T, NT>(&a, g, ++n_tiles, n_blocks);
+    if (bytes > dev.shared)
         return false;
     pi_k_prepare(mat_kernel<T, NT, TILED>, bytes);
     PI_LAUNCH_PDL((mat_kernel<T, NT, TILED>), n_blocks * a.n_sets, 32 * a.n_slices * a.n_lanes,
