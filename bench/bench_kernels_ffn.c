@@ -62,9 +62,9 @@ static void fill_set(struct ffn_bench *b, uint32_t set)
     const uint32_t bits = b->n_tok > 31 ? ~0u : (1u << b->n_tok) - 1u;
     float *bias = malloc(N_FF * sizeof(*bias));
     uint32_t *local = malloc(N_FF * sizeof(*local)), *tokens = malloc(N_FF * sizeof(*tokens)),
-             *marks = calloc(N_FF, sizeof(*marks)), n = 0;
+             n = 0;
 
-    if (bias == NULL || local == NULL || tokens == NULL || marks == NULL)
+    if (bias == NULL || local == NULL || tokens == NULL)
         bench_die(__FILE__, __LINE__, "malloc", "out of memory");
     for (uint32_t i = 0; i < N_FF; i++) {
         bool hot = i < n_hot;
@@ -74,13 +74,8 @@ static void fill_set(struct ffn_bench *b, uint32_t set)
         bias[i] = on ? 1.0f : -1.0f;
         if (hot && on)
             local[n++] = i;
-        if (hot && on && b->n_tok == 1) /* a bit each */
-            marks[i / 32] |= 1u << i % 32;
-        else if (hot && on)
-            marks[i] = bits;
         tokens[i] = bits;
     }
-    put(b->set.marks + set * N_FF, marks, N_FF * sizeof(*marks));
     put(b->bias + set * N_FF, bias, N_FF * sizeof(*bias));
     put(b->set.local + set * N_FF, local, n * sizeof(*local));
     put(b->set.tokens + set * N_FF, tokens, N_FF * sizeof(*tokens));
@@ -91,7 +86,6 @@ static void fill_set(struct ffn_bench *b, uint32_t set)
     free(bias);
     free(local);
     free(tokens);
-    free(marks);
 }
 
 /* The set of call i. */
@@ -103,7 +97,6 @@ static struct pi_k_set set_at(const struct ffn_bench *b, uint32_t i)
     s.n += k;
     s.local += (size_t)k * N_FF;
     s.tokens += (size_t)k * N_FF;
-    s.marks += (size_t)k * N_FF;
     return s;
 }
 
@@ -155,7 +148,7 @@ static void open_bench(struct ffn_bench *b, struct bench_rig *r, enum pi_type ty
     b->set = (struct pi_k_set){.n = bench_scratch(r, N_SETS * sizeof(uint32_t)),
                                .local = bench_scratch(r, N_SETS * ids),
                                .tokens = bench_scratch(r, N_SETS * ids),
-                               .marks = bench_scratch(r, N_SETS * ids),
+                               .marks = bench_scratch(r, ids),
                                .ticket = bench_scratch(r, 4),
                                .gate = bench_scratch(r, wide)};
     b->cold = (struct pi_k_cold_map){words + 16, words + 32, words + 32 + N_FF, words};
