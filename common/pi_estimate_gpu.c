@@ -58,7 +58,7 @@ static void add_f32(struct pi_tally *t, uint64_t times, uint64_t n_tok, uint64_t
 /* As many pieces of the context as make 1,024 blocks, 4 to 64; for each token, head and piece head_dim sums, a maximum and a total; tickets. */
 uint64_t pi_dev_attn_scratch(const struct pi_shape *s, uint32_t n_tok)
 {
-    const uint64_t blocks = max_u64(s->n_head_kv, 1);
+    const uint64_t blocks = max_u64((uint64_t)s->n_head_kv * n_tok, 1);
     uint64_t pieces = (1024 + blocks - 1) / blocks, rows;
 
     pieces = pieces < 4 ? 4 : pieces > 64 ? 64 : pieces;

@@ -50,7 +50,8 @@ struct pi_engine_options {
     bool on_gpu;
     int gpu; /* index, with on_gpu */
     enum pi_handover gpu_handover;
-    /* with on_gpu: a decode step is one token's: buffers and graphs for one, and the same results */
+    /* with on_gpu: a decode step is one token's, so that a sequence is told the same alone and among others: sums of steps of more tokens have other orders there. On a
+     * CPU they do not, and this is of no effect */
     bool one_by_one;
     /* seconds without progress after which the GPU is given up; 0: 3 in decode steps, 30 in prompt chunks */
     double gpu_patience;

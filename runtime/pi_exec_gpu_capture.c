@@ -164,7 +164,7 @@ static bool norms_itself(const struct capture *c, const struct pi_op *op,
 
     return l->has_attn && l->n_hot > 0 && !cold_on_cpu(l) && merge_on_gpu(c, op->layer) &&
            so->post == PI_NO_SLOT && !norm->q8 && !c->traced &&
-           pi_k_ffn_up_norms(x->dm->shape, l, kind_of(c, op->layer));
+           pi_k_ffn_up_norms(x->dm->shape, l, kind_of(c, op->layer), c->n_tok);
 }
 
 /* The normed input goes to the CPU when it has neurons of this layer, the residual when the merge is there. The flag is raised by the

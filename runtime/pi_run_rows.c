@@ -339,7 +339,7 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .kind = PI_OPT_FLAG,
          .dest = &o->one_by_one,
          .help =
-             "with --parallel, on a GPU: decode sequences one after the other; the same answers,\nfor the speed of one"},
+             "with --parallel, on a GPU: decode sequences one after the other, so that none\nof them has other last digits for the others' sake"},
         {.name = "hardware",
          .kind = PI_OPT_STRING,
          .dest = &o->hardware,

@@ -21,7 +21,7 @@ pi_unit_tests += tests/t_engine_errors
 tests_t_engine_errors_SOURCES = tests/t_engine_errors.c $(engine_rig)
 tests_t_engine_errors_LDADD   = $(PI_RUNTIME_LIBS)
 
-EXTRA_DIST += tests/t_engine_gpu.c tests/t_gpu_alone.c tests/t_gpu_stop.c
+EXTRA_DIST += tests/t_engine_gpu.c tests/t_gpu_stop.c
 if HAVE_CUDA
 pi_unit_tests += tests/t_engine_gpu
 tests_t_engine_gpu_SOURCES = tests/t_engine_gpu.c $(engine_rig)
@@ -29,9 +29,6 @@ tests_t_engine_gpu_LDADD   = $(PI_RUNTIME_LIBS)
 pi_unit_tests += tests/t_engine_gpu_q8
 tests_t_engine_gpu_q8_SOURCES = tests/t_engine_gpu_q8.c $(engine_rig)
 tests_t_engine_gpu_q8_LDADD   = $(PI_RUNTIME_LIBS)
-pi_unit_tests += tests/t_gpu_alone
-tests_t_gpu_alone_SOURCES = tests/t_gpu_alone.c $(engine_rig)
-tests_t_gpu_alone_LDADD   = $(PI_RUNTIME_LIBS)
 endif
 if HAVE_CXX
 pi_unit_tests += tests/t_engine_gpu_emu
@@ -40,9 +37,6 @@ tests_t_engine_gpu_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 pi_unit_tests += tests/t_engine_gpu_q8_emu
 tests_t_engine_gpu_q8_emu_SOURCES = tests/t_engine_gpu_q8.c $(engine_rig)
 tests_t_engine_gpu_q8_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
-pi_unit_tests += tests/t_gpu_alone_emu
-tests_t_gpu_alone_emu_SOURCES = tests/t_gpu_alone.c $(engine_rig)
-tests_t_gpu_alone_emu_LDADD   = $(PI_RUNTIME_EMU_LIBS)
 
 pi_unit_tests += tests/t_gpu_stop
 tests_t_gpu_stop_SOURCES = tests/t_gpu_stop.c $(engine_rig)

@@ -272,7 +272,7 @@ static void test_same_bytes(void)
 
 /* ---- batches ---- */
 
-/* Sequences decode together as in an engine of their own, to the last bit; odd numbers leave padding in the bucket. */
+/* Sequences decode together as they do alone, one by one with the same bits; odd numbers leave padding in the bucket. */
 static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode, bool one_by_one)
 {
     struct pi_engine_options o = {F32KV,
@@ -317,7 +317,8 @@ static void test_batch(uint32_t n_seq, const struct split *sp, enum pi_mode mode
 
             PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, alone, &r.e), r.e);
         }
-        SAME(out + (size_t)q * v, alone, v);
+        NEAR(worst_f32(out + (size_t)q * v, (const float *)alone, v), 0.0, 2e-5);
+        OK(!one_by_one || memcmp(out + (size_t)q * v, alone, v * sizeof(*alone)) == 0);
         pi_engine_destroy(e);
     }
     free(out);

@@ -1,8 +1,8 @@
 /*
  * pi_k_attn.cu - attention of a decode step over the KV cache, split along the context (flash-decoding).
  *
- * A block takes one token, up to 4 query heads of one key/value head, and one piece of the context; with many tokens several pieces, one after the other. How many pieces
- * there may be hangs on the shape alone; how many there are on the token's position, and blocks beyond end at once: a token's sums do not depend on who else is in the step. A row of one head is read by LP neighbouring lanes, 16
+ * A block takes one token, up to 4 query heads of one key/value head, and one piece of the context. How many pieces there may be hangs on the
+ * shape alone; how many there are on the token's position, and blocks beyond end at once. A row of one head is read by LP neighbouring lanes, 16
  * bytes each (twice or more for wide heads), so that a warp reads 32 / LP positions at a time, keys and values together. Each such group of
  * lanes runs its own softmax (maximum, sum, weighted values); groups, then warps, then pieces are merged, always in the same order. The block that
  * finishes a token's head last, by ticket, merges the pieces.
@@ -17,7 +17,7 @@
 #define ATTN_WARPS      4
 #define MAX_PIECES      64
 #define PIECE_STEP      32   /* positions; a piece is a multiple of it */
-#define WANTED_BLOCKS   1024 /* pieces are cut until one token has as many blocks: 8 an SM on large devices */
+#define WANTED_BLOCKS   1024 /* pieces are cut until there are as many blocks: 8 an SM on large devices */
 #define SCRATCH_ALIGN   ((size_t)256)
 
 struct attn_args {
@@ -34,7 +34,6 @@ struct attn_args {
     uint32_t group;     /* query heads of a key/value head */
     uint32_t n_sub;     /* blocks that share them */
     uint32_t n_pieces;  /* at most */
-    uint32_t depth;     /* blocks that share them */
 };
 
 /* ---- geometry ---- */
@@ -47,18 +46,11 @@ static uint32_t heads_of_block(uint32_t group, uint32_t head_dim, enum pi_type k
     return wide || group == 1 ? 1 : group == 2 ? 2 : 4;
 }
 
-/* Blocks of a token and head group, for so many tokens in a step. */
-static uint32_t depth_of(const struct pi_shape *sh, uint32_t n_tok)
+static uint32_t pieces_of(const struct pi_shape *sh, uint32_t n_tok)
 {
     uint32_t blocks = sh->n_head_kv * n_tok, n = (WANTED_BLOCKS + blocks - 1) / blocks;
 
     return n < 4 ? 4 : n > MAX_PIECES ? MAX_PIECES : n;
-}
-
-/* Most pieces of a context: as many as one token alone has blocks for. */
-static uint32_t pieces_of(const struct pi_shape *sh)
-{
-    return depth_of(sh, 1);
 }
 
 static size_t pad(size_t n)
@@ -74,13 +66,13 @@ static size_t tickets_bytes(const struct pi_shape *sh)
 
 static size_t stats_bytes(const struct pi_shape *sh, uint32_t n_tok)
 {
-    return pad((size_t)n_tok * sh->n_head * pieces_of(sh) * sizeof(float2));
+    return pad((size_t)n_tok * sh->n_head * pieces_of(sh, n_tok) * sizeof(float2));
 }
 
 extern "C" size_t pi_k_attn_scratch(const struct pi_shape *sh, uint32_t n_tok)
 {
     return tickets_bytes(sh) + stats_bytes(sh, n_tok) +
-           (size_t)n_tok * sh->n_head * pieces_of(sh) * sh->head_dim * sizeof(float);
+           (size_t)n_tok * sh->n_head * pieces_of(sh, n_tok) * sh->head_dim * sizeof(float);
 }
 
 /* ---- rows of the cache ---- */
@@ -123,18 +115,6 @@ PI_DEVICE struct pi_group<T> kv_load(const typename kv_type<T>::elem *p, uint32_
 template <int T, int VPL, int GH> struct soft {
     float max[GH], sum[GH], v[GH][VPL * pi_wt<T>::E];
 };
-
-template <int T, int VPL, int GH> PI_DEVICE void clear(struct soft<T, VPL, GH> *st)
-{
-#pragma unroll
-    for (int h = 0; h < GH; h++) {
-        st->max[h] = -FLT_MAX;
-        st->sum[h] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < VPL * pi_wt<T>::E; i++)
-            st->v[h][i] = 0.0f;
-    }
-}
 
 template <int N> PI_DEVICE void scale_all(float (&v)[N], float s)
 {
@@ -244,25 +224,6 @@ template <int GH, int W> struct block_sums {
     float max[GH][ATTN_WARPS], sum[GH][ATTN_WARPS];
     float v[GH][ATTN_WARPS][W];
 };
-
-/* What a warp has of a piece, for the others. */
-template <int T, int LP, int VPL, int GH, int W>
-PI_DEVICE void leave(const struct soft<T, VPL, GH> &st, struct block_sums<GH, W> *b)
-{
-    constexpr int E = pi_wt<T>::E;
-    const uint32_t lane = threadIdx.x % LP, warp = threadIdx.x / 32;
-
-#pragma unroll
-    for (int h = 0; h < GH; h++) {
-        if (threadIdx.x % 32 < LP) {
-#pragma unroll
-            for (int i = 0; i < VPL * E; i++)
-                b->v[h][warp][(lane + LP * (i / E)) * E + i % E] = st.v[h][i];
-            b->max[h][warp] = st.max[h];
-            b->sum[h][warp] = st.sum[h];
-        }
-    }
-}
 
 /* Where a block's results go: directly to out if its piece is the only one. head: the first of its heads. */
 template <int GH, int W>
@@ -420,7 +381,7 @@ PI_DEVICE void zero_out(const struct attn_args &a, uint32_t head, uint32_t n_hea
         out[i] = 0.0f;
 }
 
-/* Grid: (head groups, tokens, depth). */
+/* Grid: (head groups, tokens, pieces). */
 template <int T, int LP, int VPL, int GH>
 __global__ static void __launch_bounds__(32 * ATTN_WARPS) attn_kernel(const struct attn_args a)
 {
@@ -431,7 +392,7 @@ __global__ static void __launch_bounds__(32 * ATTN_WARPS) attn_kernel(const stru
     __shared__ unsigned last;
     const uint32_t kv_head = blockIdx.x / a.n_sub, sub = blockIdx.x % a.n_sub, t = blockIdx.y;
     const uint32_t head = kv_head * a.group + sub * GH, n_heads = min((uint32_t)GH, a.group - sub * GH);
-    const uint32_t lane = threadIdx.x % LP;
+    const uint32_t lane = threadIdx.x % LP, warp = threadIdx.x / 32;
     struct soft<T, VPL, GH> st;
     float q[GH][N];
     uint32_t n, len, n_pieces;
@@ -454,27 +415,32 @@ __global__ static void __launch_bounds__(32 * ATTN_WARPS) attn_kernel(const stru
     for (int h = 0; h < GH; h++) {
         const float *from = a.q + ((size_t)t * a.n_head + head + h) * a.head_dim;
 
+        st.max[h] = -FLT_MAX;
+        st.sum[h] = 0.0f;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             uint32_t e = (lane + LP * (i / E)) * E + i % E;
 
             q[h][i] = (uint32_t)h < n_heads && e < a.head_dim ? from[e] : 0.0f;
+            st.v[h][i] = 0.0f;
         }
     }
-#pragma unroll 1
-    for (uint32_t piece = blockIdx.z; piece < n_pieces; piece += gridDim.z) {
-        clear<T, VPL, GH>(&st);
-        attend<T, LP, VPL, GH>(a, (const elem *)a.k + first, (const elem *)a.v + first, q,
-                               piece * len, min((piece + 1) * len, n), &st);
-        merge_groups<T, LP, VPL, GH>(&st);
-        if (piece != blockIdx.z)
-            __syncthreads(); /* what lay there is read */
-        leave<T, LP, VPL, GH>(st, &block);
-        __syncthreads();
-        merge_warps<GH, W>(a, block, head, n_heads, piece, n_pieces == 1);
+    attend<T, LP, VPL, GH>(a, (const elem *)a.k + first, (const elem *)a.v + first, q,
+                           blockIdx.z * len, min((blockIdx.z + 1) * len, n), &st);
+    merge_groups<T, LP, VPL, GH>(&st);
+#pragma unroll
+    for (int h = 0; h < GH; h++) {
+        if (threadIdx.x % 32 < LP) {
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                block.v[h][warp][(lane + LP * (i / E)) * E + i % E] = st.v[h][i];
+            block.max[h][warp] = st.max[h];
+            block.sum[h][warp] = st.sum[h];
+        }
     }
-    if (n_pieces > 1 &&
-        is_last(a.tickets + t * gridDim.x + blockIdx.x, min(n_pieces, gridDim.z), &last))
+    __syncthreads();
+    merge_warps<GH, W>(a, block, head, n_heads, blockIdx.z, n_pieces == 1);
+    if (n_pieces > 1 && is_last(a.tickets + t * gridDim.x + blockIdx.x, n_pieces, &last))
         merge_pieces(a, head, n_heads, n_pieces, weights);
 }
 
@@ -483,7 +449,7 @@ __global__ static void __launch_bounds__(32 * ATTN_WARPS) attn_kernel(const stru
 template <int T, int LP, int VPL, int GH>
 static void attn_launch(const struct attn_args &a, uint32_t n_tok, cudaStream_t stream)
 {
-    dim3 grid(a.n_head_kv * a.n_sub, n_tok, a.depth);
+    dim3 grid(a.n_head_kv * a.n_sub, n_tok, a.n_pieces);
 
     pi_k_prepare(attn_kernel<T, LP, VPL, GH>, 0);
     PI_LAUNCH_PDL((attn_kernel<T, LP, VPL, GH>), grid, 32 * ATTN_WARPS, 0, stream, a);
@@ -544,8 +510,7 @@ extern "C" void pi_k_attn(const struct pi_shape *sh, enum pi_type kv_type, const
     a.group = sh->n_head / sh->n_head_kv;
     heads = heads_of_block(a.group, sh->head_dim, kv_type);
     a.n_sub = (a.group + heads - 1) / heads;
-    a.n_pieces = pieces_of(sh);
-    a.depth = depth_of(sh, n_tok);
+    a.n_pieces = pieces_of(sh, n_tok);
     if (kv_type == PI_TYPE_F16)
         attn_lanes<PI_TYPE_F16>(a, heads, n_tok, (cudaStream_t)stream);
     else

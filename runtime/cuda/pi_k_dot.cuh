@@ -5,7 +5,7 @@
  * The unit of work is a *group*: 16 bytes of a row's values, that is E elements (F32 4, F16 and BF16 8, Q8_0 16, Q4_0 32), and
  * the scale that belongs to them. A row has n_groups = pi_groups<T>(n_cols) of them. A warp walks along rows in chunks of 32 groups, lane l
  * reading group 32 * chunk + l, for R rows and U chunks at once: R * U loads of 16 bytes in flight in each lane. Weights are
- * converted exactly; every sum is F32, in an order that depends on the span of groups alone: not on R, U and NT.
+ * converted exactly; every sum is F32, in an order that depends on n_cols, R, U and NT alone.
  *
  * Vectors lie in shared memory, staged by pi_x_put() in planes, so that the lanes' 16-byte reads meet no bank twice: float4 number f
  * (elements 4f .. 4f + 3) goes to plane f % P, place f / P, P = E / 4 planes. What lies behind the last element must be zero
@@ -214,42 +214,41 @@ PI_DEVICE void pi_batch_load(struct pi_batch<T, R, U> *b, const char *const (&ro
     }
 }
 
-/* A product that no compiler joins with a sum behind it: whether one does may hang on the code around, and so on the number of tokens of a kernel. */
-PI_DEVICE float pi_product(float a, float b)
-{
-#ifdef PI_CUDA_EMU
-    return a * b; /* built without contraction */
-#else
-    return __fmul_rn(a, b);
-#endif
-}
-
 PI_DEVICE float pi_dot4(float4 a, float4 b, float sum)
 {
     return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-/* One group of R rows times NT vectors, xs at the lane's group. The scale is applied to a group's sum. */
+PI_DEVICE float4 pi_scale4(float4 a, float s)
+{
+    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
+}
+
+/* One group of R rows times NT vectors, xs at the lane's group. With few vectors the scale is applied to a group's sum, with many to its weights. */
 template <int T, int R, int NT>
 PI_DEVICE void pi_group_fma(const struct pi_group<T> *const (&g)[R], const float4 *xs,
                             uint32_t plane, uint32_t stride, float (&acc)[R][NT])
 {
-    constexpr bool scaled = pi_wt<T>::per_scale > 0;
-    float sum[R][NT];
+    constexpr bool scaled = pi_wt<T>::per_scale > 0, by_sum = scaled && NT <= 2;
+    float sum[R][NT], scale[R];
 
 #pragma unroll
     for (int r = 0; r < R; r++) {
+        scale[r] = pi_group_scale<T>(*g[r]);
 #pragma unroll
         for (int t = 0; t < NT; t++)
-            sum[r][t] = scaled ? 0.0f : acc[r][t];
+            sum[r][t] = by_sum ? 0.0f : acc[r][t];
     }
 #pragma unroll
     for (int p = 0; p < pi_wt<T>::P; p++) {
         float4 w[R];
 
 #pragma unroll
-        for (int r = 0; r < R; r++)
+        for (int r = 0; r < R; r++) {
             w[r] = pi_group_f4<T>(*g[r], p);
+            if (scaled && !by_sum)
+                w[r] = pi_scale4(w[r], scale[r]);
+        }
 #pragma unroll
         for (int t = 0; t < NT; t++) {
             float4 x = xs[t * stride + p * plane];
@@ -261,11 +260,9 @@ PI_DEVICE void pi_group_fma(const struct pi_group<T> *const (&g)[R], const float
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        const float scale = pi_group_scale<T>(*g[r]);
-
 #pragma unroll
         for (int t = 0; t < NT; t++)
-            acc[r][t] = scaled ? fmaf(sum[r][t], scale, acc[r][t]) : sum[r][t];
+            acc[r][t] = by_sum ? fmaf(sum[r][t], scale[r], acc[r][t]) : sum[r][t];
     }
 }
 

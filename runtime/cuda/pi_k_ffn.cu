@@ -2,8 +2,8 @@
  * pi_k_ffn.cu - gate and up rows of the neurons of a set.
  *
  * A neuron's gate and up rows are walked along together, two neurons by a team of warps (four where one matrix is read). How long the set is only the
- * device knows: the grid is fixed, blocks take every gridDim.x-th item, blocks beyond the set's end have nothing to do. How a row is
- * cut depends on its length alone, so that a neuron's result depends neither on who else is in the set nor on who else is in the step.
+ * device knows: the grid is fixed, blocks take every gridDim.x-th item, blocks beyond the set's end have nothing to do. Which warp does what
+ * depends on the row's length alone, so that a neuron's result does not depend on who else is in the set.
  *
  * What can be had before the kernel in front ends is asked for before the wait: the first rows where all are wanted; the vectors where the set is predicted, since
  * pi_k_predict() lets this kernel start when all in front of itself is done.
@@ -78,7 +78,7 @@ static __device__ uint32_t rows_of(const struct up_args &a, uint32_t first, uint
 struct pair {
     bool there;
     bool wanted;          /* by this token */
-    uint32_t local;
+    uint32_t local, slot; /* slot: in h */
     float given;          /* exact: the activation's output */
     float bias;
 };
@@ -91,6 +91,7 @@ static __device__ struct pair pair_of(const struct up_args &a, uint32_t position
     p.there = position < n && t < a.n_tok;
     if (p.there) {
         p.local = local_of(a, position);
+        p.slot = t * a.n_hot + position;
         p.wanted = a.kind == PI_K_FFN_DENSE || (a.set.tokens[position] >> t & 1) != 0;
         if (a.kind == PI_K_FFN_EXACT)
             p.given = a.set.gate[(size_t)t * a.n_hot + p.local];
@@ -128,7 +129,7 @@ static __device__ void fetch_down(const struct up_args &a, bool there, uint32_t 
         pi_prefetch_l2(a.down.data + local * a.down.row_bytes, (uint32_t)a.down.row_bytes);
 }
 
-/* The vectors to shared memory where they are staged whole; a warp's share of the squares that a norm needs to squares[warp]. */
+/* The vectors to shared memory, whole; a warp's share of the squares that a norm needs to squares[warp]. */
 template <int T, int NT>
 static __device__ void stage(const struct up_args &a, const struct pi_vectors &v, float4 *xs,
                              float (*squares)[NT])
@@ -139,10 +140,7 @@ static __device__ void stage(const struct up_args &a, const struct pi_vectors &v
         pi_walk_stage<T, NT>(a.walk, v, 0, xs);
         return;
     }
-    if (NT == 1 || a.walk.whole)
-        pi_walk_stage_weighted<T, NT>(a.walk, v, a.norm_w, xs, own);
-    else
-        pi_walk_squares<T, NT>(a.walk, v, own);
+    pi_walk_stage_weighted<T, NT>(a.walk, v, a.norm_w, xs, own);
 #pragma unroll
     for (int t = 0; t < NT; t++) {
         own[t] = pi_warp_sum(own[t]);
@@ -176,12 +174,10 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
     const uint32_t per_item = teams * team_neurons(a), stride = gridDim.x * per_item;
     const uint32_t q = threadIdx.x / NT, t = threadIdx.x % NT; /* the thread's pair in an item */
     const struct pi_vectors v = {a.x + (size_t)t0 * a.walk.n_cols, a.n_tok - t0};
-    const struct pi_span_groups s = pi_walk_first<NT>(a.walk);
-    const bool staged = a.walk.n_spans == 1 && (NT == 1 || a.walk.whole);
-    const bool prepares = staged || a.norm_w != NULL, dense = a.kind == PI_K_FFN_DENSE;
-    const bool settled = prepares && a.kind == PI_K_FFN_PREDICTED; /* x may be read at once */
-    const uint32_t passes = NT == 1 ? 1 : a.walk.passes;
-    uint32_t local[PI_FFN_ROWS], n = a.n_hot, turn = 0; /* turn: counts passes */
+    const struct pi_span_groups s = pi_walk_span(a.walk, 0);
+    const bool staged = a.walk.n_chunks == 1, dense = a.kind == PI_K_FFN_DENSE;
+    const bool settled = staged && a.kind == PI_K_FFN_PREDICTED; /* x may be read at once */
+    uint32_t local[PI_FFN_ROWS], n = a.n_hot, turn = 0;
     pi_ffn_batch<T, NT> b;
     float factor = 1.0f;
 
@@ -202,44 +198,38 @@ static __global__ void __launch_bounds__(PI_FFN_THREADS, pi_ffn_blocks<T, NT>())
         n = *a.set.n;
     }
     for (uint32_t first = blockIdx.x * per_item; first < n; first += stride) {
+        float acc[PI_FFN_ROWS][NT] = {};
         const char *row[PI_FFN_ROWS];
         const uint32_t present = rows_of(a, first, n, local, row);
         struct pair p = {};
-        float value = 0.0f, one = 0.0f, two = 0.0f;
+        float value = 0.0f;
 
         if (!dense || turn > 0)
             pi_walk_load<T, NT>(&b, row, present, a.walk.n_groups, s.begin, s.end);
         locals_of(a, first + stride, local);
         if (q < per_item)
             p = pair_of(a, first + q, n, t0 + t);
-        if (prepares && turn == 0) {
+        if (staged && turn == 0) {
             if (!settled)
                 stage<T, NT>(a, v, xs, squares);
             __syncthreads();
             factor = norm_factor<NT>(a, squares, t);
         }
-        for (uint32_t pass = 0; pass < passes; pass++, turn++) {
-            float acc[PI_FFN_ROWS][NT] = {};
-            float(*sums)[PI_FFN_ROWS * NT] = part[turn & 1];
-
-            pi_walk_dot<T, NT>(a.walk, v, row, present, xs, staged, a.norm_w, pass, &b, acc);
-            pi_walk_put<NT>(acc, sums);
-            __syncthreads();
-            if (p.there) {
-                const uint32_t team = q / team_neurons(a);
-                const uint32_t r = q % team_neurons(a) * (a.both ? 2 : 1);
-
-                one = pi_walk_sum<NT>(a.walk, sums, team, r, t, pass, one);
-                if (a.both)
-                    two = pi_walk_sum<NT>(a.walk, sums, team, r + 1, t, pass, two);
-            }
-        }
+        pi_walk_dot<T, NT>(a.walk, v, row, present, xs, staged, &b, acc);
+        pi_walk_put<NT>(acc, part[turn & 1]);
+        __syncthreads();
         if (p.there) {
-            value = up_value(a, p, pi_product(one, factor), pi_product(two, factor));
-            a.h[(size_t)(t0 + t) * a.n_hot + p.local] = value;
+            const uint32_t team = q / team_neurons(a), r = q % team_neurons(a) * (a.both ? 2 : 1);
+            const float one = pi_walk_sum<NT>(a.walk, part[turn & 1], team, r, t);
+            const float two =
+                a.both ? pi_walk_sum<NT>(a.walk, part[turn & 1], team, r + 1, t) : 0.0f;
+
+            value = up_value(a, p, one * factor, two * factor);
+            a.h[p.slot] = value;
         }
         if (n <= a.most_ahead)
             fetch_down<NT>(a, p.there, p.local, value);
+        turn++;
     }
 }
 
@@ -252,7 +242,7 @@ static __global__ void take_gates(struct up_args a)
          i += gridDim.x * blockDim.x) {
         struct pair p = pair_of(a, i, a.n_hot, blockIdx.y);
 
-        a.h[(size_t)blockIdx.y * a.n_hot + p.local] = p.wanted ? p.given : 0.0f;
+        a.h[p.slot] = p.wanted ? p.given : 0.0f;
     }
 }
 
@@ -265,10 +255,8 @@ template <int T, int NT> static void launch_up(struct up_args *a, uint32_t n_col
     dim3 grid;
 
     /* all rows: long pieces by few warps keep the barriers rare */
-    if (a->kind == PI_K_FFN_DENSE)
-        a->walk = pi_walk_plan<T, NT>(n_cols, 4, NT == 1 ? 4 : 2);
-    else
-        a->walk = pi_walk_plan<T, NT>(n_cols, PI_FFN_WARPS, PI_FFN_WARPS);
+    a->walk = pi_walk_plan<T, NT>(
+        n_cols, a->kind == PI_K_FFN_DENSE ? (NT == 1 ? 4 : 2) : PI_FFN_WARPS);
     per_item = PI_FFN_WARPS / a->walk.team * (a->both ? PI_FFN_ROWS / 2 : PI_FFN_ROWS);
     n_items = a->n_hot / per_item + (a->n_hot % per_item != 0);
     grid = dim3(n_items < most ? n_items : most, (a->n_tok + NT - 1) / NT);
@@ -276,17 +264,20 @@ template <int T, int NT> static void launch_up(struct up_args *a, uint32_t n_col
                   (cudaStream_t)stream, *a);
 }
 
-template <int T> static bool one_span(uint32_t n_cols)
+template <int T, int NT> static bool whole(uint32_t n_cols)
 {
-    return pi_walk_plan<T, 1>(n_cols, 1, 1).n_spans == 1;
+    return pi_walk_plan<T, NT>(n_cols, 1).n_chunks == 1;
 }
 
 extern "C" bool pi_k_ffn_up_norms(const struct pi_shape *shape, const struct pi_dev_layer *layer,
-                                  enum pi_k_ffn_kind kind)
+                                  enum pi_k_ffn_kind kind, uint32_t n_tok)
 {
+    const uint32_t n_cols = shape->n_embd;
     bool fits = false;
 
-#define FITS(T) fits = one_span<T>(shape->n_embd)
+#define FITS(T)                                                                         \
+    PI_BY_TOKENS(n_tok, (fits = whole<T, 1>(n_cols)), (fits = whole<T, 2>(n_cols)),     \
+                 (fits = whole<T, 4>(n_cols)), (fits = whole<T, PI_FFN_TOKENS>(n_cols)))
     PI_BY_TYPE(layer->up.type, FITS);
 #undef FITS
     return fits && !shape->layer_norm && kind != PI_K_FFN_EXACT;

@@ -2,10 +2,9 @@
  * pi_k_ffn.cuh - rows of feed-forward matrices against the vectors of up to 8 tokens, by teams of warps: what the kernels of pi_k_set.cu and pi_k_ffn.cu
  * share.
  *
- * A block has 8 warps. Columns of a row are cut into parts of neighbouring groups (1, 2, 4 or 8 of them), whose sums are added in their order. A team of warps walks along 4
- * rows at a time, a part a warp, so that enough bytes are on the way even where rows are few; with many tokens a team may be smaller than there are parts, and makes several
- * passes. Vectors are staged in shared memory, whole where they fit; else, for each pass, pieces of all parts of the pass at a time. How a row is cut depends on its length and
- * type alone: a sum has the same bits for any grid and any number of tokens.
+ * A block has 8 warps. A team of 1, 2, 4 or 8 of them walks along 4 rows at a time, each warp along a part of the columns, so that enough bytes are on the way
+ * even where rows are few; what the warps of a team find is added in their order. Vectors are staged in shared memory a chunk of columns at a time (one chunk, once,
+ * where they fit). Sums depend on the row's length, its type and the number of tokens alone, not on the grid.
  */
 #ifndef PI_K_FFN_CUH
 #define PI_K_FFN_CUH
@@ -47,16 +46,8 @@ struct pi_rows {
 /* How rows of one length are walked along; the same for all blocks. */
 struct pi_walk {
     uint32_t n_cols, n_groups;
-    /* what sums hang on */
-    uint32_t span, n_spans; /* groups that are cut into parts at a time (one vector of them can be staged); how many times */
-    uint32_t parts;         /* a power of two */
-    /* and what they do not */
-    uint32_t team;      /* warps of a team: parts of a pass */
-    uint32_t passes;    /* parts / team */
-    uint32_t chunk;     /* groups in shared memory */
-    uint32_t step_log2; /* of a part that are staged at a time, where the vectors are not whole there */
-    uint32_t n_steps;   /* of a span's longest part */
-    bool whole;         /* a span's groups of all vectors are staged at a time */
+    uint32_t chunk, n_chunks; /* groups staged at a time; how many times */
+    uint32_t team;            /* warps of a team */
 };
 
 /* Vectors, as the walk needs them. */
@@ -68,34 +59,21 @@ struct pi_vectors {
 template <int T, int NT>
 using pi_ffn_batch = struct pi_batch<T, PI_FFN_ROWS, pi_ffn_steps<T, NT>()>;
 
-/* most_parts, most_team: powers of two up to 8. A warp gets at least pi_ffn_steps() pieces of 32 groups, or there are fewer. */
+/* max_team: most warps of a team (a power of two up to 8). A warp gets at least pi_ffn_steps() pieces of 32 groups, or the team is smaller. */
 template <int T, int NT>
-static inline struct pi_walk pi_walk_plan(uint32_t n_cols, uint32_t most_parts, uint32_t most_team)
+static inline struct pi_walk pi_walk_plan(uint32_t n_cols, uint32_t max_team)
 {
     struct pi_walk w = {};
-    const uint32_t limit = pi_chunk_groups<T, NT>(), alone = pi_chunk_groups<T, 1>();
-    uint32_t all, longest;
+    uint32_t limit = pi_chunk_groups<T, NT>(), whole;
 
     w.n_cols = n_cols;
     w.n_groups = pi_groups<T>(n_cols);
-    all = (w.n_groups + 31) / 32 * 32;
-    w.span = all < alone ? all : alone;
-    w.n_spans = (w.n_groups + w.span - 1) / w.span;
-    w.parts = 1;
-    while (w.parts < most_parts && w.span / 32 >= 2 * w.parts * pi_ffn_steps<T, 1>())
-        w.parts *= 2;
-    w.whole = w.span <= limit;
-    w.chunk = w.whole ? w.span : limit;
+    whole = (w.n_groups + 31) / 32 * 32;
+    w.chunk = whole < limit ? whole : limit;
+    w.n_chunks = (w.n_groups + w.chunk - 1) / w.chunk;
     w.team = 1;
-    while (w.team < most_team && w.team < w.parts &&
-           w.chunk / 32 >= 2 * w.team * pi_ffn_steps<T, NT>())
+    while (w.team < max_team && w.chunk / 32 >= 2 * w.team * pi_ffn_steps<T, NT>())
         w.team *= 2;
-    w.passes = w.parts / w.team;
-    while (32u << (w.step_log2 + 1) <= w.chunk / w.team)
-        w.step_log2++;
-    w.step_log2 += 5;
-    longest = (w.span / 32 + w.parts - 1) / w.parts * 32;
-    w.n_steps = (longest + (1u << w.step_log2) - 1) >> w.step_log2;
     return w;
 }
 
@@ -111,31 +89,15 @@ struct pi_span_groups {
     uint32_t begin, end;
 };
 
-/* A part's groups in a span. */
-PI_DEVICE struct pi_span_groups pi_walk_span(const struct pi_walk &w, uint32_t span, uint32_t part)
+/* The calling warp's groups in a chunk. */
+PI_DEVICE struct pi_span_groups pi_walk_span(const struct pi_walk &w, uint32_t chunk)
 {
-    uint32_t first = span * w.span, end = min(first + w.span, w.n_groups);
-    uint32_t pieces = (end - first + 31) / 32;
+    uint32_t first = chunk * w.chunk, end = min(first + w.chunk, w.n_groups);
+    uint32_t pieces = (end - first + 31) / 32, sub = threadIdx.x / 32 % w.team;
     struct pi_span_groups s;
 
-    s.begin = first + pieces * part / w.parts * 32;
-    s.end = min(first + pieces * (part + 1) / w.parts * 32, end);
-    return s;
-}
-
-/* The calling warp's part of a pass. */
-PI_DEVICE uint32_t pi_walk_part(const struct pi_walk &w, uint32_t pass)
-{
-    return pass * w.team + threadIdx.x / 32 % w.team;
-}
-
-/* What it reads first. */
-template <int NT> PI_DEVICE struct pi_span_groups pi_walk_first(const struct pi_walk &w)
-{
-    struct pi_span_groups s = pi_walk_span(w, 0, pi_walk_part(w, 0));
-
-    if (NT > 1 && !w.whole)
-        s.end = min(s.end, s.begin + (1u << w.step_log2));
+    s.begin = first + pieces * sub / w.team * 32;
+    s.end = min(first + pieces * (sub + 1) / w.team * 32, end);
     return s;
 }
 
@@ -155,9 +117,9 @@ PI_DEVICE void pi_walk_load(pi_ffn_batch<T, NT> *b, const char *const (&row)[PI_
     }
 }
 
-/* The block: a span of the vectors to shared memory, zeros behind their end. */
+/* The block: a chunk of the vectors to shared memory, zeros behind their end. */
 template <int T, int NT>
-PI_DEVICE void pi_walk_stage(const struct pi_walk &w, const struct pi_vectors &v, uint32_t span,
+PI_DEVICE void pi_walk_stage(const struct pi_walk &w, const struct pi_vectors &v, uint32_t chunk,
                              float4 *xs)
 {
     const uint32_t plane = pi_x_plane<T>(w.chunk), n4 = w.chunk * pi_wt<T>::P;
@@ -169,58 +131,12 @@ PI_DEVICE void pi_walk_stage(const struct pi_walk &w, const struct pi_vectors &v
         uint32_t n = (uint32_t)t < v.n_tok ? w.n_cols : 0;
 
         for (uint32_t f = threadIdx.x; f < n4; f += PI_FFN_THREADS)
-            xs[t * plane * pi_wt<T>::P + pi_x_at<T>(f, plane)] = pi_x_get(x, n, span * n4 + f, vec);
+            xs[t * plane * pi_wt<T>::P + pi_x_at<T>(f, plane)] =
+                pi_x_get(x, n, chunk * n4 + f, vec);
     }
 }
 
-/* A step of all parts of a pass, each at its place, times the weights of an RMSNorm unless weights is NULL. */
-template <int T, int NT>
-PI_DEVICE void pi_walk_stage_step(const struct pi_walk &w, const struct pi_vectors &v,
-                                  const float *weights, uint32_t span, uint32_t pass,
-                                  uint32_t step, float4 *xs)
-{
-    constexpr uint32_t P = pi_wt<T>::P;
-    const uint32_t plane = pi_x_plane<T>(w.chunk), n4 = (w.team << w.step_log2) * P;
-    const bool vec = w.n_cols % 4 == 0;
-
-    for (uint32_t f = threadIdx.x; f < n4; f += PI_FFN_THREADS) {
-        const uint32_t part = pass * w.team + (f / P >> w.step_log2);
-        const uint32_t from = (pi_walk_span(w, span, part).begin + (step << w.step_log2)) * P +
-                              (f & ((P << w.step_log2) - 1));
-        float4 m = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-
-        if (weights != NULL)
-            m = pi_x_get(weights, w.n_cols, from, vec);
-#pragma unroll
-        for (int t = 0; t < NT; t++) {
-            float4 x = pi_x_get(v.x + (size_t)t * w.n_cols, (uint32_t)t < v.n_tok ? w.n_cols : 0,
-                                from, vec);
-
-            xs[t * plane * P + pi_x_at<T>(f, plane)] =
-                weights == NULL ? x : make_float4(x.x * m.x, x.y * m.y, x.z * m.z, x.w * m.w);
-        }
-    }
-}
-
-/* What an RMSNorm is made of, of vectors of one span that are not staged whole: the same sums as pi_walk_stage_weighted() has. */
-template <int T, int NT>
-PI_DEVICE void pi_walk_squares(const struct pi_walk &w, const struct pi_vectors &v,
-                               float (&squares)[NT])
-{
-    const bool vec = w.n_cols % 4 == 0;
-
-    for (uint32_t f = threadIdx.x; f < w.span * pi_wt<T>::P; f += PI_FFN_THREADS) {
-#pragma unroll
-        for (int t = 0; t < NT; t++) {
-            const float4 x = pi_x_get(v.x + (size_t)t * w.n_cols,
-                                      (uint32_t)t < v.n_tok ? w.n_cols : 0, f, vec);
-
-            squares[t] = pi_dot4(x, x, squares[t]);
-        }
-    }
-}
-
-/* Vectors of one span, whole, times the weights of an RMSNorm; its factor is left to whoever has the finished sums. squares[t]: of the calling thread's
+/* The same for vectors of one chunk, times the weights of an RMSNorm; its factor is left to whoever has the finished sums. squares[t]: of the calling thread's
  * elements. */
 template <int T, int NT>
 PI_DEVICE void pi_walk_stage_weighted(const struct pi_walk &w, const struct pi_vectors &v,
@@ -244,55 +160,31 @@ PI_DEVICE void pi_walk_stage_weighted(const struct pi_walk &w, const struct pi_v
     }
 }
 
-/* Groups [begin, end) of the rows, of which b has the first; xs has group begin at place at. */
-template <int T, int NT>
-PI_DEVICE void pi_walk_along(const struct pi_walk &w, const char *const (&row)[PI_FFN_ROWS],
-                             uint32_t present, uint32_t begin, uint32_t end, uint32_t at,
-                             const float4 *xs, pi_ffn_batch<T, NT> *b, float (&acc)[PI_FFN_ROWS][NT])
-{
-    constexpr int STEPS = pi_ffn_steps<T, NT>();
-
-    for (uint32_t g = begin; g < end; g += 32 * STEPS) {
-        if (g != begin)
-            pi_walk_load<T, NT>(b, row, present, w.n_groups, g, end);
-        pi_batch_fma<T, PI_FFN_ROWS, STEPS, NT>(*b, xs, w.chunk, g - begin + at + threadIdx.x % 32,
-                                                end - begin + at, acc);
-    }
-}
-
-/* acc[r][t] += the calling lane's share of row r . vector t, over the warp's part of a pass. b: what pi_walk_load() loaded of pi_walk_first(), for pass 0. staged: the vectors lie
- * in xs already, whole. weights: of an RMSNorm, or NULL; for vectors that are not staged whole. All threads of the block come. */
+/* acc[r][t] += the calling lane's share of row r . vector t. b: what pi_walk_load() loaded for the first step. staged: the one chunk lies in xs already.
+ * All threads of the block come, with the same n_chunks. */
 template <int T, int NT>
 PI_DEVICE void pi_walk_dot(const struct pi_walk &w, const struct pi_vectors &v,
                            const char *const (&row)[PI_FFN_ROWS], uint32_t present, float4 *xs,
-                           bool staged, const float *weights, uint32_t pass,
-                           pi_ffn_batch<T, NT> *b, float (&acc)[PI_FFN_ROWS][NT])
+                           bool staged, pi_ffn_batch<T, NT> *b, float (&acc)[PI_FFN_ROWS][NT])
 {
-    for (uint32_t c = 0; c < w.n_spans; c++) {
-        const struct pi_span_groups s = pi_walk_span(w, c, pi_walk_part(w, pass));
+    constexpr int STEPS = pi_ffn_steps<T, NT>();
 
-        if (NT == 1 || w.whole) {
-            if (c > 0 || pass > 0)
-                pi_walk_load<T, NT>(b, row, present, w.n_groups, s.begin, s.end);
-            if (!staged && (pass == 0 || w.n_spans > 1)) {
-                __syncthreads();
-                pi_walk_stage<T, NT>(w, v, c, xs);
-                __syncthreads();
-            }
-            pi_walk_along<T, NT>(w, row, present, s.begin, s.end, s.begin - c * w.span, xs, b, acc);
-            continue;
+    for (uint32_t c = 0; c < w.n_chunks; c++) {
+        struct pi_span_groups s = pi_walk_span(w, c);
+        const uint32_t first = c * w.chunk;
+
+        if (c > 0)
+            pi_walk_load<T, NT>(b, row, present, w.n_groups, s.begin, s.end);
+        if (!staged) {
+            __syncthreads();
+            pi_walk_stage<T, NT>(w, v, c, xs);
+            __syncthreads();
         }
-        for (uint32_t j = 0; j < w.n_steps; j++) {
-            const uint32_t begin = s.begin + (j << w.step_log2);
-            const uint32_t end = min(begin + (1u << w.step_log2), s.end);
-
-            if (c > 0 || pass > 0 || j > 0)
-                pi_walk_load<T, NT>(b, row, present, w.n_groups, begin, end);
-            __syncthreads();
-            pi_walk_stage_step<T, NT>(w, v, weights, c, pass, j, xs);
-            __syncthreads();
-            pi_walk_along<T, NT>(w, row, present, begin, end,
-                                 threadIdx.x / 32 % w.team << w.step_log2, xs, b, acc);
+        for (uint32_t g = s.begin; g < s.end; g += 32 * STEPS) {
+            if (g != s.begin)
+                pi_walk_load<T, NT>(b, row, present, w.n_groups, g, s.end);
+            pi_batch_fma<T, PI_FFN_ROWS, STEPS, NT>(*b, xs, w.chunk, g - first + threadIdx.x % 32,
+                                                    s.end - first, acc);
         }
     }
 }
@@ -316,15 +208,13 @@ PI_DEVICE void pi_walk_put(float (&acc)[PI_FFN_ROWS][NT], float (*part)[PI_FFN_R
         part[threadIdx.x / 32][pi_warp_sum_index<M>(lane)] = sum;
 }
 
-/* What the warps of a team found, in a pass, for one of its rows and tokens, behind the sum of the passes before. */
+/* What the warps of a team found for one of its rows and tokens. */
 template <int NT>
 PI_DEVICE float pi_walk_sum(const struct pi_walk &w, const float (*part)[PI_FFN_ROWS * NT],
-                            uint32_t team, uint32_t row, uint32_t t, uint32_t pass, float before)
+                            uint32_t team, uint32_t row, uint32_t t)
 {
     float sum = part[team * w.team][row * NT + t];
 
-    if (pass > 0)
-        sum += before;
     for (uint32_t i = 1; i < w.team; i++)
         sum += part[team * w.team + i][row * NT + t];
     return sum;

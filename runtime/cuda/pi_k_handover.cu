@@ -11,7 +11,7 @@
 #include "runtime/cuda/pi_cuda_port.cuh"
 
 #define MAX_BLOCKS  64  /* that poll or write over the bus at the same time */
-#define SUM_WARPS   4   /* each adds its share of the parts */
+#define SUM_WARPS   4   /* each adds a range of the parts */
 #define SPINS_AWAKE 1024 /* polls (about 1 us each) before the poller sleeps between two */
 #define FOLLOWER_LOOKS 256 /* polls of the relay to one of the slot */
 
@@ -156,37 +156,17 @@ template <int V> static __device__ struct place place_of(const struct merge_args
     return p;
 }
 
-#define PARTS_AHEAD 8 /* loads on the way */
-
-/* A warp's share of the ranges of parts (PI_K_PART_RANGES), [R * w / SUM_WARPS, R * (w + 1) / SUM_WARPS), at one place, in order. */
+/* Parts [n * w / SUM_WARPS, n * (w + 1) / SUM_WARPS) at one place, in order. */
 template <int V>
 static __device__ struct vec<V> sum_parts(const float *parts, uint32_t n_parts, size_t stride,
                                           const struct place &p, uint32_t w) {
-    const uint32_t n_ranges = min(n_parts, (uint32_t)PI_K_PART_RANGES);
-    const uint32_t first = n_ranges * w / SUM_WARPS, last = n_ranges * (w + 1) / SUM_WARPS;
-    const uint32_t end = n_parts == n_ranges ? last : n_parts * last / PI_K_PART_RANGES;
-    struct vec<V> sum = zero<V>(), range = zero<V>();
-    uint32_t i = n_parts == n_ranges ? first : n_parts * first / PI_K_PART_RANGES, r = first;
+    struct vec<V> sum = zero<V>();
+    const uint32_t begin = n_parts * w / SUM_WARPS, end = n_parts * (w + 1) / SUM_WARPS;
 
-    if (!p.inside)
-        return sum;
-    for (; i < end; i += PARTS_AHEAD) {
-        struct vec<V> v[PARTS_AHEAD];
-
-#pragma unroll
-        for (uint32_t k = 0; k < PARTS_AHEAD; k++)
-            v[k] = i + k < end ? load<V>(parts + (i + k) * stride + p.at) : zero<V>();
-#pragma unroll
-        for (uint32_t k = 0; k < PARTS_AHEAD; k++) {
-            if (i + k >= end)
-                break;
-            add<V>(&range, v[k]);
-            if (n_parts == n_ranges || i + k + 1 == n_parts * (r + 1) / PI_K_PART_RANGES) {
-                add<V>(&sum, range);
-                range = zero<V>();
-                r++;
-            }
-        }
+    if (p.inside) {
+#pragma unroll 8
+        for (uint32_t i = begin; i < end; i++)
+            add<V>(&sum, load<V>(parts + i * stride + p.at));
     }
     return sum;
 }

@@ -9,7 +9,7 @@
  *   where programmatic dependent launch works, they come while that one ends, and launch, norm and staging are hidden behind them. Two such
  *   kernels fit on an SM at a time (one token);
  * - columns of an item of 4 rows are cut into slices, one a warp, which meet in shared memory at the end of a round of many items;
- *   thousands of rows or hundreds of them keep all warps busy alike. Slices hang on the matrix alone, so that a token has the bits that it has in a step of its own;
+ *   thousands of rows or hundreds of them keep all warps busy alike;
  * - vectors lie in shared memory as floats, 4 rows use a vector's element read once.
  * Sets of tokens (8 at most) that do not fit into one block's work are worked on by neighbouring blocks, which find the weights in the L2.
  */
@@ -20,7 +20,6 @@
 #include "runtime/cuda/pi_k_mat.cuh"
 
 #define NOMINAL_SMS   128             /* geometry must not hang on the device: sums would */
-#define SLICE_UNROLL  2               /* mat_unroll::U of one token */
 #define ROUND_BYTES   ((size_t)16384) /* of the sums that a round keeps */
 #define PLAIN_SHARED  ((size_t)49152)
 
@@ -33,17 +32,6 @@ template <int T, int NT> struct mat_unroll {
     static constexpr int threads = NT == 1 && T == PI_TYPE_Q4_0 ? 512 : 32 * MAT_WARPS;
 };
 
-/* First slice of a tile, first chunk of a slice. */
-static __host__ __device__ uint32_t tile_slice(const struct mat_args &a, uint32_t tile)
-{
-    return a.n_slices * tile / a.n_tiles;
-}
-
-static __host__ __device__ uint32_t slice_begin(const struct mat_args &a, uint32_t slice)
-{
-    return (a.n_groups + 31) / 32 * slice / a.n_slices;
-}
-
 /* Chunk that a tile begins at. */
 PI_DEVICE uint32_t tile_begin(const struct mat_args &a, uint32_t tile)
 {
@@ -51,12 +39,12 @@ PI_DEVICE uint32_t tile_begin(const struct mat_args &a, uint32_t tile)
 
     if (a.n_tiles == 1)
         return tile * chunks;
-    return slice_begin(a, tile_slice(a, tile));
+    return (uint32_t)((uint64_t)chunks * tile / a.n_tiles);
 }
 
 /* Where a warp is: an item and a tile of the columns, and in it the lane's groups [g, end), of which the first are loaded. */
 template <int T, int U> struct mat_pos {
-    uint32_t slice, own, lanes; /* the warp's columns, its first item of a round and the way to the next */
+    uint32_t slice, own; /* the warp's columns and its first item of a round */
     uint32_t item, tile, begin, g, end;
     struct mat_rows rows;
     struct pi_batch<T, MAT_R, U> batch;
@@ -72,23 +60,15 @@ template <int T, int U> PI_DEVICE void fetch(const struct mat_args &a, struct ma
     pi_batch_load<T, MAT_R, U>(&at->batch, row, a.n_groups, at->g, at->end);
 }
 
-/* The warp's slice of a tile; without one its first item is behind all. */
-template <int T, int U, bool TILED>
+/* The warp's columns of a tile. */
+template <int T, int U>
 PI_DEVICE void enter_tile(const struct mat_args &a, uint32_t tile, struct mat_pos<T, U> *at)
 {
-    const uint32_t warp = threadIdx.x / 32, first = TILED ? tile_slice(a, tile) : 0;
-    const uint32_t n = TILED ? tile_slice(a, tile + 1) - first : a.n_slices;
+    uint32_t first = tile_begin(a, tile), n = tile_begin(a, tile + 1) - first;
 
     at->tile = tile;
-    at->slice = first + warp % n;
-    at->own = warp / n;
-    if (TILED) {
-        at->lanes = blockDim.x / 32 / n;
-        if (at->own >= at->lanes)
-            at->own = 1u << 30;
-    }
-    at->begin = slice_begin(a, at->slice) * 32 + threadIdx.x % 32;
-    at->end = min(slice_begin(a, at->slice + 1) * 32, a.n_groups);
+    at->begin = (first + n * at->slice / a.n_slices) * 32 + threadIdx.x % 32;
+    at->end = min((first + n * (at->slice + 1) / a.n_slices) * 32, a.n_groups);
 }
 
 template <int T, int U>
@@ -108,12 +88,17 @@ template <int T, int NT> struct mat_shared {
     struct mat_sums<NT> *norm; /* 2 of them */
 };
 
+static __host__ __device__ uint32_t tile_groups(uint32_t n_groups, uint32_t n_tiles)
+{
+    return ((n_groups + 31) / 32 + n_tiles - 1) / n_tiles * 32;
+}
+
 template <int T, int NT>
 PI_DEVICE struct mat_shared<T, NT> shared_of(const struct mat_args &a, float4 *p)
 {
     struct mat_shared<T, NT> s;
 
-    s.groups = a.tile_groups;
+    s.groups = tile_groups(a.n_groups, a.n_tiles);
     s.plane = pi_x_plane<T>(s.groups);
     s.xs = p;
     s.norm = (struct mat_sums<NT> *)(p + (size_t)NT * pi_wt<T>::P * s.plane);
@@ -121,13 +106,14 @@ PI_DEVICE struct mat_shared<T, NT> shared_of(const struct mat_args &a, float4 *p
     return s;
 }
 
-/* Stages a tile; the first time, norm statistics too, in squares until the last tile. Synchronises before (not the first time) and after. */
+/* Stages a tile; the first time, norm statistics too. Synchronises before (not the first time) and after. */
 template <int T, int NT>
 PI_DEVICE void next_tile(const struct mat_args &a, const struct mat_shared<T, NT> &s,
                          const int (&src)[NT], uint32_t tile, bool first_round,
-                         struct mat_stats<NT> *st, float (&squares)[NT])
+                         struct mat_stats<NT> *st)
 {
     uint32_t begin = tile_begin(a, tile), n = tile_begin(a, tile + 1) - begin;
+    float squares[NT] = {};
 
     if (!first_round || tile > 0)
         __syncthreads();
@@ -135,8 +121,16 @@ PI_DEVICE void next_tile(const struct mat_args &a, const struct mat_shared<T, NT
         mat_layer_stats<NT>(a, src, s.norm, st);
     mat_stage<T, NT>(a, src, *st, begin * 32 * pi_wt<T>::P, n * 32 * pi_wt<T>::P, s.xs, s.plane,
                      squares);
-    if (first_round && tile + 1 == a.n_tiles && a.norm.w != NULL && !a.norm.layer_norm)
-        mat_sums_put<NT>(s.norm, squares);
+    if (first_round && a.norm.w != NULL && !a.norm.layer_norm) {
+        float sum = pi_warp_sums<NT>(squares);
+        uint32_t lane = threadIdx.x % 32;
+
+        if (lane % (32 / NT) == 0) {
+            float *to = &s.norm->of[threadIdx.x / 32][pi_warp_sum_index<NT>((int)lane)];
+
+            *to = sum + (tile > 0 ? *to : 0.0f);
+        }
+    }
     __syncthreads();
 }
 
@@ -147,10 +141,9 @@ PI_DEVICE void work(const struct mat_args &a, const struct mat_shared<T, NT> &s,
 {
     constexpr int R = MAT_R;
     const uint32_t origin = TILED ? tile_begin(a, tile) * 32 : 0, lane = threadIdx.x % 32;
-    const uint32_t lanes = TILED ? at->lanes : a.n_lanes;
 
     sums += (size_t)at->slice * a.round_items * (R * NT) + pi_warp_sum_index<R * NT>((int)lane);
-    while (at->item < stop) {
+    while (at->item < stop && (!TILED || at->tile == tile)) {
         float acc[R][NT] = {}, sum, *to = sums + (at->item - round) * (R * NT);
 
         for (;;) {
@@ -161,18 +154,17 @@ PI_DEVICE void work(const struct mat_args &a, const struct mat_shared<T, NT> &s,
                 break;
             fetch<T, U>(a, at);
         }
-        if (at->item + lanes < stop)
-            enter_item<T, U>(a, at->item + lanes, at);
-        else
+        if (at->item + a.n_lanes < stop) {
+            enter_item<T, U>(a, at->item + a.n_lanes, at);
+        } else if (TILED && tile + 1 < a.n_tiles) {
+            enter_tile<T, U>(a, tile + 1, at);
+            enter_item<T, U>(a, round + at->own, at);
+        } else {
             at->item = UINT32_MAX;
+        }
         sum = pi_warp_sums<R * NT>(&acc[0][0]);
         if (lane % (32 / (R * NT)) == 0)
-            *to = sum;
-    }
-    if (TILED && tile + 1 < a.n_tiles) {
-        enter_tile<T, U, TILED>(a, tile + 1, at);
-        if (round + at->own < stop)
-            enter_item<T, U>(a, round + at->own, at);
+            *to = sum + (TILED && tile > 0 ? *to : 0.0f);
     }
 }
 
@@ -188,12 +180,13 @@ __global__ static void __launch_bounds__(mat_unroll<T, NT>::threads, mat_unroll<
     const uint32_t first = (uint32_t)((uint64_t)a.n_items * block / n_blocks);
     const uint32_t last = (uint32_t)((uint64_t)a.n_items * (block + 1) / n_blocks);
     struct mat_stats<NT> st = {};
-    float squares[NT] = {};
     struct mat_pos<T, U> at;
     int src[NT];
 
+    at.slice = threadIdx.x / 32 % a.n_slices;
+    at.own = threadIdx.x / 32 / a.n_slices;
     at.item = UINT32_MAX;
-    enter_tile<T, U, TILED>(a, 0, &at);
+    enter_tile<T, U>(a, 0, &at);
     if (first + at.own < last)
         enter_item<T, U>(a, first + at.own, &at);
     if (set == 0 && threadIdx.x == 0)
@@ -207,18 +200,19 @@ __global__ static void __launch_bounds__(mat_unroll<T, NT>::threads, mat_unroll<
     if (!mat_tokens<NT>(a, set, src))
         return;
     if (!TILED)
-        next_tile<T, NT>(a, s, src, 0, true, &st, squares);
+        next_tile<T, NT>(a, s, src, 0, true, &st);
     for (uint32_t round = first, odd = 0; round < last; round += a.round_items, odd ^= 1) {
         const uint32_t stop = min(round + a.round_items, last);
         float *sums = s.sums + odd * (a.round_items * MAT_R * NT * a.n_slices);
 
-        if (TILED && round > first)
-            enter_tile<T, U, TILED>(a, 0, &at);
-        if (round > first && round + at.own < stop)
+        if (round > first && round + at.own < stop) {
+            if (TILED)
+                enter_tile<T, U>(a, 0, &at);
             enter_item<T, U>(a, round + at.own, &at);
+        }
         for (uint32_t tile = 0; tile < (TILED ? a.n_tiles : 1); tile++) {
             if (TILED)
-                next_tile<T, NT>(a, s, src, tile, round == first, &st, squares);
+                next_tile<T, NT>(a, s, src, tile, round == first, &st);
             work<T, NT, U, TILED>(a, s, round, stop, tile, sums, &at);
         }
         __syncthreads();
@@ -246,11 +240,9 @@ static struct device_limits limits_of_device(void)
     return {(uint32_t)n_sm, (size_t)shared, (size_t)l2 / 8};
 }
 
-/* How many warps share an item: the fewest batches of loads, of one token, one after the other in the busiest warp; of equals the most slices, whose last items end
- * together. The same for any number of tokens, whose sums would hang on it. */
-static uint32_t choose_slices(uint32_t chunks, uint32_t n_items)
+/* How many warps share an item: the fewest batches of loads one after the other in the busiest warp; of equals the most slices, whose last items end together. */
+static uint32_t choose_slices(uint32_t chunks, uint32_t n_items, uint32_t unroll)
 {
-    const uint32_t unroll = SLICE_UNROLL;
     uint32_t per_block = (n_items + NOMINAL_SMS - 1) / NOMINAL_SMS, best = 1;
     uint64_t least = UINT64_MAX;
 
@@ -271,20 +263,15 @@ template <int T, int NT>
 static size_t mat_shape(struct mat_args *a, const struct pi_k_mat_geometry *g, uint32_t n_tiles,
                         uint32_t n_blocks)
 {
-    uint32_t chunks = (a->n_groups + 31) / 32, groups = 0;
+    uint32_t chunks = (a->n_groups + 31) / 32, groups = tile_groups(a->n_groups, n_tiles);
     uint32_t per_block = (a->n_items + n_blocks - 1) / n_blocks, n_rounds, round;
     size_t item_bytes;
 
     a->n_tiles = n_tiles;
-    a->n_slices = choose_slices(chunks, a->n_items);
-    if (g->slices > 0 && g->slices <= MAT_WARPS && g->slices <= chunks)
+    a->n_slices = choose_slices(chunks / n_tiles, a->n_items,
+                                n_tiles > 1 ? 1 : mat_unroll<T, NT>::U);
+    if (g->slices > 0 && g->slices <= MAT_WARPS && g->slices <= chunks / n_tiles)
         a->n_slices = g->slices;
-    for (uint32_t i = 0; i < n_tiles; i++) {
-        uint32_t n = slice_begin(*a, tile_slice(*a, i + 1)) - slice_begin(*a, tile_slice(*a, i));
-
-        groups = n * 32 > groups ? n * 32 : groups;
-    }
-    a->tile_groups = groups;
     a->n_lanes = MAT_WARPS / a->n_slices;
     item_bytes = (size_t)a->n_slices * MAT_R * NT * sizeof(float);
     round = (uint32_t)(ROUND_BYTES / item_bytes);
@@ -299,16 +286,17 @@ template <int T, int NT, bool TILED>
 static bool mat_launch_as(struct mat_args a, const struct pi_k_mat_geometry *g, cudaStream_t stream)
 {
     struct device_limits dev = limits_of_device();
-    uint32_t n_blocks, n_tiles = 1, per_sm = g->blocks_per_sm > 0 ? g->blocks_per_sm : 1;
+    uint32_t n_blocks, chunks, n_tiles = 1, per_sm = g->blocks_per_sm > 0 ? g->blocks_per_sm : 1;
     size_t bytes, ahead = g->ahead_bytes > 0 ? g->ahead_bytes : dev.ahead;
 
     a.n_groups = pi_groups<T>(a.n_cols);
     a.n_sets = (a.n_tok + NT - 1) / NT;
+    chunks = (a.n_groups + 31) / 32;
     n_blocks = dev.n_sm * per_sm / a.n_sets > 0 ? dev.n_sm * per_sm / a.n_sets : 1;
     n_blocks = n_blocks < a.n_items ? n_blocks : a.n_items;
     a.n_ahead = (uint32_t)(ahead / n_blocks / (MAT_R * 16) / a.part[0].row_units);
     bytes = mat_shape<T, NT>(&a, g, n_tiles, n_blocks);
-    while (TILED && bytes > dev.shared && n_tiles < a.n_slices)
+    while (TILED && bytes > dev.shared && n_tiles < chunks)
         bytes = mat_shape<T, NT>(&a, g, ++n_tiles, n_blocks);
     if (bytes > dev.shared)
         return false;
@@ -318,22 +306,22 @@ static bool mat_launch_as(struct mat_args a, const struct pi_k_mat_geometry *g, 
     return true;
 }
 
-/* With vectors whole in shared memory where they fit; then in tiles of whole slices, if there are as many; else in sets of fewer tokens. */
+/* With vectors whole in shared memory where they fit; two sets of one token where two do not. */
 template <int T>
 static void mat_launch(const struct mat_args &a, const struct pi_k_mat_geometry *g, cudaStream_t s)
 {
     bool done = false;
 
     if (a.n_tok > 4)
-        done = mat_launch_as<T, 8, false>(a, g, s) || mat_launch_as<T, 8, true>(a, g, s);
-    if (!done && a.n_tok > 2)
+        done = mat_launch_as<T, 8, false>(a, g, s);
+    else if (a.n_tok > 2)
         done = mat_launch_as<T, 4, false>(a, g, s);
-    if (!done && a.n_tok > 1)
+    else if (a.n_tok == 2)
         done = mat_launch_as<T, 2, false>(a, g, s);
-    if (!done)
+    if (!done && a.n_tok <= 2)
         done = mat_launch_as<T, 1, false>(a, g, s);
     if (!done)
-        (void)mat_launch_as<T, 1, true>(a, g, s);
+        (void)mat_launch_as<T, 8, true>(a, g, s);
 }
 
 static void launch(const struct mat_args &a, enum pi_type type, const struct pi_k_mat_geometry *g,

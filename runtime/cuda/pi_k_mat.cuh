@@ -65,8 +65,7 @@ struct mat_args {
     uint32_t n_slices;     /* warps that share an item, each a slice of its columns */
     uint32_t n_lanes;      /* items that a block has in work */
     uint32_t round_items;  /* items between two barriers, a multiple of n_lanes */
-    uint32_t n_tiles;      /* pieces of the vectors that fit in shared memory: whole slices */
-    uint32_t tile_groups;  /* of the largest */
+    uint32_t n_tiles;      /* pieces of the vectors that fit in shared memory */
     uint32_t n_ahead;      /* items of a block that are fetched into the L2 before the wait */
 };
 
@@ -260,23 +259,21 @@ PI_DEVICE float4 mat_layer_norm(const struct mat_args &a, float4 v, float mean, 
                                 : pi_x_get(a.norm.b, a.n_cols, f, vec);
 
     /* w and b are zero behind the last column */
-    return make_float4(fmaf((v.x - mean) * inv, w.x, b.x), fmaf((v.y - mean) * inv, w.y, b.y),
-                       fmaf((v.z - mean) * inv, w.z, b.z), fmaf((v.w - mean) * inv, w.w, b.w));
+    return make_float4((v.x - mean) * inv * w.x + b.x, (v.y - mean) * inv * w.y + b.y,
+                       (v.z - mean) * inv * w.z + b.z, (v.w - mean) * inv * w.w + b.w);
 }
 
 /* Float4s [f0, f0 + n4) of all vectors into xs, normed, but for the factor of RMSNorm: that is applied to finished sums, so that nothing here
- * waits for it; squares collects what it is made of. A thread has the same elements of a vector however many tiles there are. */
+ * waits for it; squares collects what it is made of. */
 template <int T, int NT>
 PI_DEVICE void mat_stage(const struct mat_args &a, const int (&src)[NT],
                          const struct mat_stats<NT> &st, uint32_t f0, uint32_t n4, float4 *xs,
                          uint32_t plane, float (&squares)[NT])
 {
     const bool normed = a.norm.w != NULL, layer = normed && a.norm.layer_norm;
-    const uint32_t first =
-        f0 == 0 ? threadIdx.x : (threadIdx.x + blockDim.x - f0 % blockDim.x) % blockDim.x;
 
 #pragma unroll 1
-    for (uint32_t f = first; f < n4; f += blockDim.x) {
+    for (uint32_t f = threadIdx.x; f < n4; f += blockDim.x) {
         float4 w = normed ? pi_x_get(a.norm.w, a.n_cols, f0 + f, a.n_cols % 4 == 0)
                           : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         float4 v[NT];
@@ -373,8 +370,8 @@ PI_DEVICE void mat_put_pair(const struct mat_args &a, uint32_t v, uint32_t t, fl
         mat_rotation((float)a.step->pos[t] * h.inv_freq[j / 2], &c, &s);
         c *= h.mscale;
         s *= h.mscale;
-        x = fmaf(x0, c, -pi_product(y, s));
-        y = fmaf(x0, s, pi_product(y, c));
+        x = x0 * c - y * s;
+        y = x0 * s + y * c;
     }
     mat_put_head(a, role, row0, t, x);
     if (row1 < n_rows)
@@ -404,8 +401,8 @@ PI_DEVICE void mat_finish(const struct mat_args &a, uint32_t set, uint32_t first
         if (rms) {
             float inv = mat_inv_std(a, mat_sums_get<NT>(squares, t));
 
-            x = pi_product(x, inv);
-            y = pi_product(y, inv);
+            x *= inv;
+            y *= inv;
         }
         if (a.kind == MAT_QKV) {
             mat_put_pair(a, first * MAT_R + r, slot, x, y);

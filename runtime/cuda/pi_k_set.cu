@@ -162,16 +162,15 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
 {
     __shared__ float part[2][PI_FFN_WARPS][PI_FFN_ROWS * NT];
     const uint32_t n_items = a.hot.n_items + a.cold.n_items;
-    const bool once = a.walk.n_spans == 1 && (NT == 1 || a.walk.whole) && a.n_tok <= NT;
-    const uint32_t passes = NT == 1 ? 1 : a.walk.passes;
+    const bool once = a.walk.n_chunks == 1 && a.n_tok <= NT;
     pi_ffn_batch<T, NT> b;
-    uint32_t i = blockIdx.x, turn = 0, n_real = 0; /* turn: counts passes */
+    uint32_t i = blockIdx.x, turn = 0, n_real = 0;
 
     for (; i < n_items; i += gridDim.x) {
         const struct item it = item_of(a, i);
         const char *rows[PI_FFN_ROWS];
         const uint32_t present = rows_of(a, it, rows);
-        const struct pi_span_groups s = pi_walk_first<NT>(a.walk);
+        const struct pi_span_groups s = pi_walk_span(a.walk, 0);
         const struct pair p = pair_of<NT>(a, it);
         uint32_t tokens = 0;
 
@@ -179,8 +178,7 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
 
         for (uint32_t t0 = 0; t0 < a.n_tok; t0 += NT) {
             const struct pi_vectors v = {a.x + (size_t)t0 * a.walk.n_cols, a.n_tok - t0};
-            const bool there = p.there && t0 + p.t < a.n_tok;
-            float sum = 0.0f;
+            float acc[PI_FFN_ROWS][NT] = {};
             bool bit = false;
 
             pi_walk_load<T, NT>(&b, rows, present, a.walk.n_groups, s.begin, s.end);
@@ -193,20 +191,15 @@ template <int T, int NT> static __device__ void mark_items(const struct mark_arg
                     __syncthreads();
                 }
             }
-            for (uint32_t pass = 0; pass < passes; pass++, turn++) {
-                float acc[PI_FFN_ROWS][NT] = {};
-                float(*sums)[PI_FFN_ROWS * NT] = part[turn & 1];
-
-                pi_walk_dot<T, NT>(a.walk, v, rows, present, xs, once, NULL, pass, &b, acc);
-                pi_walk_put<NT>(acc, sums);
-                __syncthreads();
-                if (there)
-                    sum = pi_walk_sum<NT>(a.walk, sums, p.row / PI_FFN_ROWS, p.row % PI_FFN_ROWS,
-                                          p.t, pass, sum);
-            }
-            if (there)
-                bit = wanted(a, it, p, t0 + p.t, sum);
+            pi_walk_dot<T, NT>(a.walk, v, rows, present, xs, once, &b, acc);
+            pi_walk_put<NT>(acc, part[turn & 1]);
+            __syncthreads();
+            if (p.there && t0 + p.t < a.n_tok)
+                bit = wanted(a, it, p, t0 + p.t,
+                             pi_walk_sum<NT>(a.walk, part[turn & 1], p.row / PI_FFN_ROWS,
+                                             p.row % PI_FFN_ROWS, p.t));
             put_marks<NT>(a, it, bit && t0 + p.t < n_real, t0, &tokens);
+            turn++;
         }
     }
 }
@@ -440,7 +433,7 @@ static void launch_mark(struct mark_args *a, uint32_t n_hot, uint32_t n_cold, ui
     uint32_t rows, n_items, n_blocks;
     size_t smem, bytes = 0;
 
-    a->walk = pi_walk_plan<T, NT>(n_cols, 4, 4);
+    a->walk = pi_walk_plan<T, NT>(n_cols, 4);
     rows = PI_FFN_ROWS * PI_FFN_WARPS / a->walk.team;
     a->hot = part_of(0, n_hot, 0, rows);
     a->cold = part_of(n_hot, n_cold, NT == 1 ? a->hot.n_words : n_hot, rows);

@@ -3,8 +3,8 @@
  *
  * No CUDA type: streams are opaque. Launchers allocate nothing and never wait, so that all of them may be captured in a graph; errors of launches show in
  * pi_gpu_launched(). All pointers are device pointers (or device addresses of mapped host memory where a name ends in _map). All
- * arithmetic and sums are F32, each sum in an order that depends on shapes, the token's own set and the device alone: equal inputs give equal bytes, and a token has the bits that it has in a
- * step of its own, whoever else is in the step. n_tok is the graph's batch bucket (1..PI_K_MAX_TOKENS); tokens
+ * arithmetic and sums are F32, each sum in an order that depends on shapes, n_tok, the set and the device alone: equal inputs give equal bytes. A token's sums are not those of a step of its own: n_tok decides how columns, contexts and
+ * sets are cut, and down's slices follow the set, which is the union of what all tokens want. n_tok is the graph's batch bucket (1..PI_K_MAX_TOKENS); tokens
  * from step->n_tok on are padding: computed like the others, their keys and values go to the cache's spare row.
  *
  * Every kernel has a twin on the CPU in tests/ (the scalar operators of runtime/cpu and runtime/pi_ops*.c).
@@ -104,7 +104,7 @@ struct pi_k_set {
     uint32_t *n;      /* (1) how many */
     uint32_t *local;  /* (n_hot) local indices, ascending */
     uint32_t *tokens; /* (n_hot) bit t: wanted for token t; entry i belongs to local[i] */
-    uint32_t *marks;  /* (n_hot + n_cold): which neurons are wanted, hot ones first. One token: a bit each; else a word each, bit t for token t */
+    uint32_t *marks;  /* (n_hot + n_cold) scratch: bit t: neuron wanted for token t */
     uint32_t *ticket; /* scratch; zero before the first launch, zero after each */
     float *gate;      /* (n_tok, n_hot) by local index: the activation's output, by pi_k_gate_exact() */
 };
@@ -130,29 +130,26 @@ void pi_k_gate_exact(const struct pi_shape *shape, const struct pi_dev_layer *la
                      void *stream);
 
 enum pi_k_ffn_kind {
-    PI_K_FFN_DENSE,     /* all hot neurons; set is not read */
+    PI_K_FFN_DENSE,     /* all hot neurons; set is not read: h by local index */
     PI_K_FFN_EXACT,     /* set and set->gate as pi_k_gate_exact() left them */
     PI_K_FFN_PREDICTED, /* set by pi_k_predict(): gate and up of its members fused; up rows only matter where the activation fires for
                          * a token that wants the neuron */
 };
-/* h (n_tok, n_hot) by local index, of neurons in the set: what the down projection is given; 0 where a token does not want the neuron. Grid fixed; blocks beyond *set->n end early.
+/* h (n_tok, n_hot) by position in the set: what the down projection is given; 0 where a token does not want the neuron. Grid fixed; blocks beyond *set->n end early.
  * norm NULL or norm->w NULL: x (n_tok, n_embd) is normed already; else it is normed here, which pi_k_ffn_up_norms() must allow. Predicted: pi_k_predict() and its product are the two
  * kernels in front, and x is older than both: it is read while the prediction still runs. */
 void pi_k_ffn_up(const struct pi_shape *shape, const struct pi_dev_layer *layer,
                  enum pi_k_ffn_kind kind, const struct pi_k_norm *norm, const float *x,
                  const struct pi_k_step *step, const struct pi_k_set *set, float *h, uint32_t n_tok,
                  void *stream);
-/* Can it norm x itself? RMSNorm of dense and predicted blocks of which one vector fits in shared memory. */
+/* Can it norm x itself, for n_tok tokens? RMSNorm of dense and predicted blocks whose vectors fit in shared memory. */
 bool pi_k_ffn_up_norms(const struct pi_shape *shape, const struct pi_dev_layer *layer,
-                       enum pi_k_ffn_kind kind);
-
-/* Partial sums are added up in ranges: of n parts range r has [n r / R, n (r + 1) / R), R being n or this if there are more; then ranges are added. */
-#define PI_K_PART_RANGES 16
+                       enum pi_k_ffn_kind kind, uint32_t n_tok);
 
 /* Number of partial sums that pi_k_ffn_down() makes for a layer of n_hot neurons; n_tok of the bucket. Of all kinds PREDICTED makes the most. */
 uint32_t pi_k_down_parts(enum pi_k_ffn_kind kind, uint32_t n_hot, uint32_t n_embd, uint32_t n_tok);
-/* parts (pi_k_down_parts(), n_tok, n_embd): partial sums, over windows of neighbouring neurons or ranges of windows, of h * down_t rows; empty ones are zero. set->marks as the kernel that made
- * the set left them, for n_tok tokens. pi_k_merge() and pi_k_publish_parts() make the same sum of them for any n_tok. */
+/* parts (pi_k_down_parts(), n_tok, n_embd): partial sums over fixed slices of the set of h * down_t rows; slices of equal size by *set->n, so that the work is
+ * even; empty slices are zero. */
 void pi_k_ffn_down(const struct pi_dev_layer *layer, enum pi_k_ffn_kind kind, const float *h,
                    const struct pi_k_set *set, float *parts, uint32_t n_tok, uint32_t n_embd,
                    void *stream);
