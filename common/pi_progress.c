@@ -106,6 +106,11 @@ bool pi_interrupt_forget(void)
     return stop_asked == 0;
 }
 
+void pi_interrupt_restart(void)
+{
+    install(SIGINT, SA_RESTART);
+}
+
 bool pi_interrupted(void)
 {
     return stop_asked != 0;

@@ -35,6 +35,8 @@ void pi_interrupt_install(void);
 bool pi_interrupted(void);
 /* For who goes on after a SIGINT: forgets it, and from now on any number of them only set the flag. False after SIGTERM, which stays. */
 bool pi_interrupt_forget(void);
+/* For who writes to a terminal meanwhile: a SIGINT sets the flag, and a write that it comes into goes on. Until pi_interrupt_forget(), behind which such calls end with EINTR. */
+void pi_interrupt_restart(void);
 /* PI_E_INTERRUPTED once the flag is set: long loops forward it, so that outputs are dropped cleanly. */
 enum pi_code pi_interrupt_check(struct pi_err *err) PI_MUST_CHECK;
 

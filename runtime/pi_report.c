@@ -2,6 +2,8 @@
 
 #include "runtime/pi_report.h"
 
+#include "common/pi_progress.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,10 +42,12 @@ enum pi_code pi_json_print(json_t *o, struct pi_err *err)
 enum pi_code pi_stdout_check(struct pi_err *err)
 {
     errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return pi_err_set(err, PI_E_IO, "standard output: %s",
-                          errno != 0 ? strerror(errno) : "cannot be written");
-    return PI_OK;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return PI_OK;
+    if (pi_interrupted()) /* a signal came into the write */
+        return pi_interrupt_check(err);
+    return pi_err_set(err, PI_E_IO, "standard output: %s",
+                      errno != 0 ? strerror(errno) : "cannot be written");
 }
 
 json_t *pi_json_add_verify(json_t *o, const struct pi_verify_result *v)

@@ -18,7 +18,7 @@ json_t *pi_json_tokens(const int32_t *ids, size_t n);
 json_t *pi_json_number(double x);
 /* Prints an object on one line and releases it; NULL (no memory) is PI_E_NOMEM. */
 enum pi_code pi_json_print(json_t *o, struct pi_err *err) PI_MUST_CHECK;
-/* PI_E_IO when what went to standard output could not be written. */
+/* PI_E_IO when what went to standard output could not be written; PI_E_INTERRUPTED where a signal asked to stop. */
 enum pi_code pi_stdout_check(struct pi_err *err) PI_MUST_CHECK;
 
 /* Adds kl, top1, missed and wasted to an object; NULL (o was NULL, or no memory) releases it. */

@@ -185,6 +185,8 @@ static enum pi_code message(struct chat *c, const struct pi_turn *t, struct pi_e
     struct pi_answer x = {0};
 
     PI_TRY(pi_talk_add(&c->talk, PI_ROLE_USER, t->text, t->n, err));
+    if (pi_line_interactive(c->line))
+        pi_interrupt_restart();
     rc = pi_answer(&c->answerer, &c->talk, &x, err);
     if (rc == PI_E_RANGE) {
         pi_talk_drop(&c->talk, c->talk.n - 1, 1);

@@ -202,6 +202,8 @@ else
     TERM=xterm script -qefc "pi-run -m '$m' --chat -c 200000 -t 1 -s 7 --ignore-eos" "$tmp/screen" <"$tmp/keys" >/dev/null &
     pid=$!
     exec 3>"$tmp/keys"
+    # writing to a program that has left: how it did, and what it showed
+    trap 'wait $pid; echo "not ok $((n + 1)) - the program left by itself, with status $?"; tail -c 600 "$tmp/screen" | cat -v | sed "s/^/# /"; exit 1' PIPE
     wait_for 'Ctrl-D leaves' "$tmp/screen" && wait_for '^> ' "$tmp/screen"
     check $? 'a terminal: a prompt'
     printf 'Hello\r' >&3
@@ -212,6 +214,24 @@ else
     printf '/stats\r' >&3
     wait_for 'conversation: [02] messages' "$tmp/screen"
     check $? 'Ctrl-C stops the answer and not the program'
+    # A terminal that takes nothing for a while: the signal comes into a write.
+    printf 'Go on\r' >&3
+    wait_for 'Go on' "$tmp/screen"
+    sleep 0.5
+    child=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+    kill -STOP $pid
+    for i in $(seq 600); do # until it waits in a write
+        grep -q '^State:.S' "/proc/$child/status" 2>/dev/null && break
+        sleep 0.1
+    done
+    # shellcheck disable=SC2086
+    kill -INT $child
+    sleep 0.3
+    kill -CONT $pid
+    sleep 0.3
+    printf '/help\r' >&3
+    wait_for 'begin a new conversation' "$tmp/screen"
+    check $? 'nor does one that comes while the terminal is full end it'
     printf 'half a li\003' >&3
     sleep 0.3
     printf '\003' >&3
