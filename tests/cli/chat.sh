@@ -218,7 +218,7 @@ else
     printf 'Go on\r' >&3
     wait_for 'Go on' "$tmp/screen"
     sleep 0.5
-    child=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+    child=$(tr -d " " <"/proc/$pid/task/$pid/children")
     kill -STOP $pid
     for i in $(seq 600); do # until it waits in a write
         grep -q '^State:.S' "/proc/$child/status" 2>/dev/null && break
