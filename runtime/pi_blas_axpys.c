@@ -102,16 +102,10 @@ static void pack_thread(void *ctx, uint32_t thread, uint32_t n_threads)
 static void unload(const struct job *j, const float *tile, uint32_t panel, uint32_t block)
 {
     const uint32_t t0 = block * j->g->toks, c = panel * j->g->rows;
-    const size_t n = pi_blas_min(j->g->rows, j->o->w->n_cols - c);
+    const uint32_t n = (uint32_t)pi_blas_min(j->g->rows, j->o->w->n_cols - c);
 
-    for (uint32_t t = 0; t < j->g->toks && t0 + t < j->in->n_tok; t++, tile += j->g->rows) {
-        float *out = j->o->out + (t0 + t) * j->o->ldo + c;
-
-        if (n == j->g->rows)
-            pi_blas_copy_eights(tile, j->g->rows, out);
-        else
-            memcpy(out, tile, n * sizeof(*tile));
-    }
+    for (uint32_t t = 0; t < j->g->toks && t0 + t < j->in->n_tok; t++, tile += j->g->rows)
+        pi_blas_copy_results(tile, n, j->g->rows, j->o->out + (t0 + t) * j->o->ldo + c);
 }
 
 static void multiply(const struct job *j, uint32_t panel, uint32_t block)

@@ -32,6 +32,15 @@ static inline void pi_blas_copy_eights(const float *from, uint32_t n, float *to)
         memcpy(to + i, from + i, 8 * sizeof(*to));
 }
 
+/* The first n of a tile's row of results, which is width floats wide. */
+static inline void pi_blas_copy_results(const float *from, uint32_t n, uint32_t width, float *to)
+{
+    if (n == width)
+        pi_blas_copy_eights(from, n, to);
+    else
+        memcpy(to, from, n * sizeof(*to));
+}
+
 /* At least so many floats at s->mem, their content undefined. */
 enum pi_code pi_blas_scratch_get(struct pi_blas_scratch *s, size_t floats,
                                  struct pi_err *err) PI_MUST_CHECK;

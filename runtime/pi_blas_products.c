@@ -125,10 +125,7 @@ static void unload(const struct job *j, const struct pi_blas_out *o, const float
     for (uint32_t i = 0; i < nt; i++, tile += j->rows) {
         float *out = o->out + (t + i) * o->ldo + row;
 
-        if (nr == j->rows)
-            pi_blas_copy_eights(tile, nr, out);
-        else
-            memcpy(out, tile, nr * sizeof(*out));
+        pi_blas_copy_results(tile, nr, j->rows, out);
         for (uint32_t r = 0; o->bias != NULL && r < nr; r++)
             out[r] += o->bias[row + r];
     }

@@ -101,6 +101,12 @@ static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
     return v < high ? v : high;
 }
 
+/* Neurons of each of n_chunks chunks at most, in whole groups of the rows that kernels read side by side. */
+static uint32_t whole_groups(uint32_t n, uint32_t n_chunks)
+{
+    return pi_cold_chunks_in(pi_cold_chunks_in(n, n_chunks), PI_COLD_STREAMS) * PI_COLD_STREAMS;
+}
+
 /* One pass, since rows are read fastest when they are read whole, as many as the kernels take side by side; a narrow piece of a row out of each page runs at
  * a third of the speed on one core. What is left of the list when most of it is done goes in small chunks, so that all threads end together.
  * With many tokens a chunk's partial sums, a row of F32 for each, must stay less than the chunk's rows: larger chunks, but enough of them for the threads. */
@@ -113,8 +119,7 @@ struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
     else if (n > FEW)
         f.n_one = n - n / (n > MANY && n_tok == 1 ? 4 : 8);
     if (n > FEW && n_tok <= 4)
-        f.chunk_one = ((f.n_one + PI_COLD_PARTS - 1) / PI_COLD_PARTS + PI_COLD_STREAMS - 1) /
-                      PI_COLD_STREAMS * PI_COLD_STREAMS;
+        f.chunk_one = whole_groups(f.n_one, PI_COLD_PARTS);
     else if (n > FEW)
         f.chunk_one = clamp(PART_ROWS * n_tok, f.n_one / CHUNKS + 1, f.n_one / TEAM + 1);
     f.chunk_two = clamp(n / 512, 1, 4) * PI_COLD_STREAMS;
@@ -126,12 +131,8 @@ struct pi_cold_form pi_cold_form_of(uint32_t n, uint32_t n_tok)
  * 36 GB/s, and 29 with groups). Twice as many, half as large make no difference with 15 threads; from 24 on threads begin to go without one of the largest. */
 struct pi_cold_form pi_cold_form_fixed(uint32_t n, uint32_t n_wanted)
 {
-    const uint32_t least =
-        pi_cold_chunks_in(pi_cold_chunks_in(n, 2 * PI_COLD_PARTS), PI_COLD_STREAMS) *
-        PI_COLD_STREAMS;
-
     return (struct pi_cold_form){.n_one = n,
-                                 .chunk_one = 4 * least,
+                                 .chunk_one = 4 * whole_groups(n, 2 * PI_COLD_PARTS),
                                  .halve = PI_COLD_PARTS / 4,
                                  .chunk_two = 1,
                                  .join = JOIN,

@@ -104,7 +104,6 @@ void pi_cold_ask(const struct pi_cold_job *job, struct pi_cold_span c)
     }
 }
 
-/* Draws the next chunk, not long before the one in hand ends, and asks for its first rows. */
 void pi_cold_draw(struct pi_cold_walk *w)
 {
     struct pi_cold_scratch *s = w->job->scratch;
@@ -114,7 +113,6 @@ void pi_cold_draw(struct pi_cold_walk *w)
         pi_cold_ask(w->job, pi_cold_chunk(w, w->next));
 }
 
-/* The next neurons that some token wants, as many as a tile holds; *tile: from where to where they stand. The chunk ends at end. */
 void pi_cold_list_wanted(const struct pi_cold_job *job, struct pi_cold_span *tile, uint32_t end,
                          struct pi_cold_list *l)
 {
@@ -192,7 +190,6 @@ static void keep_fired(const struct pi_cold_job *job, struct pi_cold_list *l, fl
     l->n = n;
 }
 
-/* A list of wanted neurons to l, prod: what of them goes into down. last: the chunk ends with them and is done then but for what comes behind the barrier. */
 void pi_cold_products(struct pi_cold_walk *w, bool last, struct pi_cold_list *l, float *prod)
 {
     const struct pi_cold_job *job = w->job;

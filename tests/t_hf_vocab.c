@@ -141,34 +141,38 @@ static json_t *json_of_spm(const struct pi_vocab *v)
     return root;
 }
 
-static void test_spm(void)
+static void check_spm(const struct pi_vocab *spm)
 {
-    char *dir = scratch_open(), *path;
-    struct pi_vocab spm = {0}, v = {0};
+    OK(spm->spm && spm->add_bos && spm->add_space_prefix && !spm->add_eos);
+    EQ(spm->n, 1024);
+    EQ(spm->bos, 1);
+    EQ(spm->eos, 2);
+    EQ(spm->unk, 0);
+    EQ(spm->pad, -1);
+    EQ(spm->t[0].type, PI_TOKEN_UNKNOWN);
+    EQ(spm->t[1].type, PI_TOKEN_CONTROL);
+    EQ(spm->t[3].type, PI_TOKEN_BYTE);
+    EQ(spm->t[500].type, PI_TOKEN_NORMAL);
+    STREQ(said, "");
+}
+
+static void check_sizes(const char *dir, struct pi_vocab *v)
+{
     struct pi_err e = {0};
 
-    hf_link(hf_case("llama-relu"), dir);
-    PASSES(load(dir, 1024, &spm, &e), e);
-    OK(spm.spm && spm.add_bos && spm.add_space_prefix && !spm.add_eos);
-    EQ(spm.n, 1024);
-    EQ(spm.bos, 1);
-    EQ(spm.eos, 2);
-    EQ(spm.unk, 0);
-    EQ(spm.pad, -1);
-    EQ(spm.t[0].type, PI_TOKEN_UNKNOWN);
-    EQ(spm.t[1].type, PI_TOKEN_CONTROL);
-    EQ(spm.t[3].type, PI_TOKEN_BYTE);
-    EQ(spm.t[500].type, PI_TOKEN_NORMAL);
-    STREQ(said, "");
-
     printf("# tokens that the embedding has rows for and the vocabulary not, and the reverse\n");
-    PASSES(load(dir, 1030, &v, &e), e);
-    EQ(v.n, 1030);
-    STREQ(v.t[1027].text, "[PAD1027]");
-    EQ(v.t[1027].type, PI_TOKEN_UNUSED);
-    PASSES(load(dir, 1000, &v, &e), e);
-    EQ(v.n, 1000);
+    PASSES(load(dir, 1030, v, &e), e);
+    EQ(v->n, 1030);
+    STREQ(v->t[1027].text, "[PAD1027]");
+    EQ(v->t[1027].type, PI_TOKEN_UNUSED);
+    PASSES(load(dir, 1000, v, &e), e);
+    EQ(v->n, 1000);
     OK(strstr(said, "last 24 of 1024 tokens") != NULL);
+}
+
+static void check_added(const char *dir, struct pi_vocab *v)
+{
+    struct pi_err e = {0};
 
     printf("# added tokens\n");
     hf_set_json(
@@ -179,31 +183,49 @@ static void test_spm(void)
     hf_set_json(dir, "tokenizer_config.json", "add_bos_token", "false");
     hf_set_json(dir, "tokenizer_config.json", "add_prefix_space", "false");
     hf_set_json(dir, "tokenizer_config.json", "chat_template", "\"{{ hello }}\"");
-    PASSES(load(dir, 1027, &v, &e), e);
-    EQ(v.eos, 1024);
-    EQ(v.t[1024].type, PI_TOKEN_CONTROL);
-    EQ(v.t[1025].type, PI_TOKEN_USER);
-    STREQ(v.t[1026].text, "<extra>");
-    OK(!v.add_bos && !v.add_space_prefix);
-    STREQ(v.chat_template, "{{ hello }}");
-    path = scratch_path(dir, "chat_template.jinja"); /* comes first */
+    PASSES(load(dir, 1027, v, &e), e);
+    EQ(v->eos, 1024);
+    EQ(v->t[1024].type, PI_TOKEN_CONTROL);
+    EQ(v->t[1025].type, PI_TOKEN_USER);
+    STREQ(v->t[1026].text, "<extra>");
+    OK(!v->add_bos && !v->add_space_prefix);
+    STREQ(v->chat_template, "{{ hello }}");
+}
+
+static void check_template_file(const char *dir, struct pi_vocab *v)
+{
+    char *path = scratch_path(dir, "chat_template.jinja"); /* comes first */
+    struct pi_err e = {0};
+
     scratch_write(path, "{{ file }}", 10);
-    PASSES(load(dir, 1027, &v, &e), e);
-    STREQ(v.chat_template, "{{ file }}");
+    PASSES(load(dir, 1027, v, &e), e);
+    STREQ(v->chat_template, "{{ file }}");
     (void)unlink(path);
     OK(symlink("nowhere", path) == 0);
-    FAILS(load(dir, 1027, &v, &e), PI_E_IO, "chat_template.jinja", e);
+    FAILS(load(dir, 1027, v, &e), PI_E_IO, "chat_template.jinja", e);
     (void)unlink(path);
     free(path);
+}
+
+static void check_bad_added(const char *dir, struct pi_vocab *v)
+{
+    struct pi_err e = {0};
+
     hf_set_json(dir, "tokenizer_config.json", "added_tokens_decoder",
                 "{\"7x\":{\"content\":\"a\"}}");
-    FAILS(load(dir, 1027, &v, &e), PI_E_CORRUPT, "\"7x\"", e);
+    FAILS(load(dir, 1027, v, &e), PI_E_CORRUPT, "\"7x\"", e);
     hf_set_json(dir, "tokenizer_config.json", "added_tokens_decoder",
                 "{\"4000000000\":{\"content\":\"a\"}}");
-    FAILS(load(dir, 1027, &v, &e), PI_E_CORRUPT, "4000000000", e);
+    FAILS(load(dir, 1027, v, &e), PI_E_CORRUPT, "4000000000", e);
     hf_set_json(dir, "tokenizer_config.json", "added_tokens_decoder",
                 "{\"500\":{\"content\":\"another\"}}");
-    FAILS(load(dir, 1027, &v, &e), PI_E_CORRUPT, "have one id, 500", e);
+    FAILS(load(dir, 1027, v, &e), PI_E_CORRUPT, "have one id, 500", e);
+}
+
+static void check_json_alone(const char *dir, const struct pi_vocab *spm, struct pi_vocab *v)
+{
+    char *path;
+    struct pi_err e = {0};
 
     printf("# the same vocabulary as tokenizer.json alone\n");
     path = scratch_path(dir, "tokenizer.model");
@@ -213,18 +235,41 @@ static void test_spm(void)
     hf_set_json(dir, "tokenizer_config.json", "add_prefix_space", "-");
     hf_set_json(dir, "tokenizer_config.json", "eos_token", "\"</s>\"");
     hf_set_json(dir, "added_tokens.json", "<extra>", "-");
-    write_json(dir, "tokenizer.json", json_of_spm(&spm));
-    PASSES(load(dir, 1024, &v, &e), e);
-    OK(v.spm && v.add_space_prefix && strstr(said, "order of merges") != NULL);
-    EQ(v.unk, 0);
-    EQ(v.t[10].type, PI_TOKEN_BYTE);
-    same_ids(&spm, &v);
+    write_json(dir, "tokenizer.json", json_of_spm(spm));
+    PASSES(load(dir, 1024, v, &e), e);
+    OK(v->spm && v->add_space_prefix && strstr(said, "order of merges") != NULL);
+    EQ(v->unk, 0);
+    EQ(v->t[10].type, PI_TOKEN_BYTE);
+    same_ids(spm, v);
+}
+
+static void check_none(const char *dir, struct pi_vocab *v)
+{
+    char *path;
+    struct pi_err e = {0};
 
     printf("# no tokenizer at all\n");
     path = scratch_path(dir, "tokenizer.json");
     (void)unlink(path);
     free(path);
-    FAILS(load(dir, 1024, &v, &e), PI_E_IO, "no tokenizer in it", e);
+    FAILS(load(dir, 1024, v, &e), PI_E_IO, "no tokenizer in it", e);
+}
+
+static void test_spm(void)
+{
+    char *dir = scratch_open();
+    struct pi_vocab spm = {0}, v = {0};
+    struct pi_err e = {0};
+
+    hf_link(hf_case("llama-relu"), dir);
+    PASSES(load(dir, 1024, &spm, &e), e);
+    check_spm(&spm);
+    check_sizes(dir, &v);
+    check_added(dir, &v);
+    check_template_file(dir, &v);
+    check_bad_added(dir, &v);
+    check_json_alone(dir, &spm, &v);
+    check_none(dir, &v);
     pi_vocab_free(&spm);
     pi_vocab_free(&v);
     scratch_close(dir);
