@@ -199,7 +199,7 @@ if ! command -v script >/dev/null || ! script -qec true /dev/null </dev/null >/d
     echo "ok $n - a terminal # SKIP no script(1)"
 else
     mkfifo "$tmp/keys"
-    TERM=xterm script -qefc "pi-run -m '$m' --chat -c 200000 -t 1 -s 7 --ignore-eos" "$tmp/screen" <"$tmp/keys" >/dev/null &
+    TERM=xterm script -qefc "exec pi-run -m '$m' --chat -c 200000 -t 1 -s 7 --ignore-eos" "$tmp/screen" <"$tmp/keys" >/dev/null &
     pid=$!
     exec 3>"$tmp/keys"
     # writing to a program that has left: how it did, and what it showed
@@ -215,6 +215,7 @@ else
     wait_for 'conversation: [02] messages' "$tmp/screen"
     check $? 'Ctrl-C stops the answer and not the program'
     # A terminal that takes nothing for a while: the signal comes into a write.
+    # (exec above: some shells stay between script and the program, and the signal would be theirs)
     printf 'Go on\r' >&3
     wait_for 'Go on' "$tmp/screen"
     sleep 0.5
