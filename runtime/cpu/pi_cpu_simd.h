@@ -3,7 +3,7 @@
  *
  * The file that includes it defines before: TARGET (the functions' target attribute), W (F32 lanes), VF (the vector type), v_zero, v_set, v_load,
  * v_store, v_load_part, v_store_part, v_load8, v_store8, v_add, v_sub, v_mul, v_fma, v_fms, v_fnma, v_sum, the readers of plain rows load_T / part_T, and
- * widen_i8 / widen_byte. Quantised rows: pi_cpu_simd_read.h and pi_cpu_simd_block.h; several vectors at once: pi_cpu_simd_many.h.
+ * widen_i8 / widen_byte. Rows that are not quantised: pi_cpu_simd_plain.h; quantised ones: pi_cpu_simd_read.h and pi_cpu_simd_block.h; several vectors at once: pi_cpu_simd_many.h.
  *
  * Determinism: each row has its own running sums, laid out the same whether the row is computed alone or beside three others that
  * share the loads of x; an element of y gets one fused multiply-add for each row, in the order of ids, in full and in partial vectors alike.
@@ -17,98 +17,7 @@
 
 #define NV (PI_BLOCK / W) /* vectors of a block */
 
-/* W elements of a plain row from element at; the first n of them, the others 0. */
-typedef VF (*load_fn)(const void *row, size_t at);
-typedef VF (*part_fn)(const void *row, size_t at, uint32_t n);
-
-INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
-                      uint32_t n, float *out, struct ahead ahead)
-{
-    VF sum[ROWS][2];
-    uint32_t i = 0;
-
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        sum[r][0] = sum[r][1] = v_zero();
-    for (; n - i >= 2 * W; i += 2 * W) {
-        VF x0 = v_load(x + i), x1 = v_load(x + i + W);
-
-        if (i % AHEAD == 0)
-            look_ahead(&ahead);
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            sum[r][0] = v_fma(load(row[r], i), x0, sum[r][0]);
-            sum[r][1] = v_fma(load(row[r], i + W), x1, sum[r][1]);
-        }
-    }
-    if (n - i >= W) {
-        VF x0 = v_load(x + i);
-
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-            sum[r][0] = v_fma(load(row[r], i), x0, sum[r][0]);
-        i += W;
-    }
-    if (i < n) {
-        VF x1 = v_load_part(x + i, n - i);
-
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-            sum[r][1] = v_fma(part(row[r], i, n - i), x1, sum[r][1]);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        out[r] = v_sum(v_add(sum[r][0], sum[r][1]));
-}
-
-INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *a,
-                       uint32_t begin, uint32_t end, float *y, struct ahead ahead)
-{
-    const size_t whole = end > begin ? end - (end - begin) % (2 * W) : begin;
-    size_t at = begin;
-    uint32_t i = (uint32_t)whole;
-    VF av[ROWS];
-
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        av[r] = v_set(a[r]);
-    while (at < whole) {
-        const size_t to = whole - at < AHEAD ? whole : at + AHEAD;
-
-        look_ahead(&ahead);
-        for (; at < to; at += 2 * W) {
-            VF y0 = v_load(y + at), y1 = v_load(y + at + W);
-
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                y0 = v_fma(av[r], load(row[r], at), y0);
-                y1 = v_fma(av[r], load(row[r], at + W), y1);
-            }
-            v_store(y + at, y0);
-            v_store(y + at + W, y1);
-        }
-    }
-    for (; i < end; i += W) {
-        uint32_t n = end - i < W ? end - i : W;
-        VF y0 = v_load_part(y + i, n);
-
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-            y0 = v_fma(av[r], part(row[r], i, n), y0);
-        v_store_part(y + i, n, y0);
-    }
-}
-
-INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out, uint32_t n)
-{
-    uint32_t i = 0;
-
-    for (; n - i >= W; i += W)
-        v_store(out + i, load(row, i));
-    if (i < n)
-        v_store_part(out + i, n - i, part(row, i, n - i));
-}
-
+#include "runtime/cpu/pi_cpu_simd_plain.h"
 #include "runtime/cpu/pi_cpu_simd_read.h"
 #include "runtime/cpu/pi_cpu_simd_block.h"
 
@@ -144,7 +53,8 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
                                     const float *a, uint32_t n_ids, uint32_t begin, uint32_t end, \
                                     float *y)                                                     \
     {                                                                                             \
-        for (uint32_t i = 0; i < n_ids; i += ROWS) {                                              \
+        for (uint32_t i = EIGHTS_##T(base, stride, ids, a, n_ids, begin, end, y); i < n_ids;      \
+             i += ROWS) {                                                                         \
             const void *row[ROWS];                                                                \
             const char *next[ROWS];                                                               \
             uint32_t k = n_ids - i < ROWS ? n_ids - i : ROWS;                                     \
@@ -206,29 +116,62 @@ INLINE void to_f32_plain(load_fn load, part_fn part, const void *row, float *out
 #define AXPY_Q6_K(...)   axpy_block(READ_Q6_K, __VA_ARGS__)
 #define TO_F32_Q6_K(...) to_f32_block(READ_Q6_K, __VA_ARGS__)
 
-/* How plain and quantised rows are walked over (pi_cpu_simd_rows.h). */
-#define AHEAD_f32  ahead_one
-#define AHEAD_f16  ahead_one
-#define AHEAD_bf16 ahead_one
-#define AHEAD_q8_0 ahead_rows
-#define AHEAD_q4_0 ahead_rows
-#define AHEAD_q4_1 ahead_rows
-#define AHEAD_q5_0 ahead_rows
-#define AHEAD_q5_1 ahead_rows
-#define AHEAD_q4_k ahead_rows
-#define AHEAD_q5_k ahead_rows
-#define AHEAD_q6_k ahead_rows
-#define TAKE_f32   take_plain_rows
-#define TAKE_f16   take_plain_rows
-#define TAKE_bf16  take_plain_rows
-#define TAKE_q8_0  take_rows
-#define TAKE_q4_0  take_rows
-#define TAKE_q4_1  take_rows
-#define TAKE_q5_0  take_rows
-#define TAKE_q5_1  take_rows
-#define TAKE_q4_k  take_rows
-#define TAKE_q5_k  take_rows
-#define TAKE_q6_k  take_rows
+/* How plain and quantised rows are walked over (pi_cpu_simd_rows.h). EIGHTS: adds rows by twice ROWS while there are, and says how many. */
+#define AHEAD_f32        ahead_one
+#define AHEAD_f16        ahead_one
+#define AHEAD_bf16       ahead_one
+#define AHEAD_q8_0       ahead_rows
+#define AHEAD_q4_0       ahead_rows
+#define AHEAD_q4_1       ahead_rows
+#define AHEAD_q5_0       ahead_rows
+#define AHEAD_q5_1       ahead_rows
+#define AHEAD_q4_k       ahead_rows
+#define AHEAD_q5_k       ahead_rows
+#define AHEAD_q6_k       ahead_rows
+#define TAKE_f32(...)    take_plain_rows(dot_eight_f32, __VA_ARGS__)
+#define TAKE_f16(...)    take_plain_rows(dot_eight_f16, __VA_ARGS__)
+#define TAKE_bf16(...)   take_plain_rows(dot_eight_bf16, __VA_ARGS__)
+#define TAKE_q8_0        take_rows
+#define TAKE_q4_0        take_rows
+#define TAKE_q4_1        take_rows
+#define TAKE_q5_0        take_rows
+#define TAKE_q5_1        take_rows
+#define TAKE_q4_k        take_rows
+#define TAKE_q5_k        take_rows
+#define TAKE_q6_k        take_rows
+#define EIGHTS_q8_0(...) 0
+#define EIGHTS_q4_0(...) 0
+#define EIGHTS_q4_1(...) 0
+#define EIGHTS_q5_0(...) 0
+#define EIGHTS_q5_1(...) 0
+#define EIGHTS_q4_k(...) 0
+#define EIGHTS_q5_k(...) 0
+#define EIGHTS_q6_k(...) 0
+
+/* Twice ROWS rows that are not quantised. */
+#define PLAIN_EIGHT(T, DOT, AXPY, BYTES)                                                        \
+    static TARGET void dot_eight_##T(const void *const *row, const void *x, uint32_t n,         \
+                                     float *out, struct ahead ahead)                            \
+    {                                                                                           \
+        const struct input in = *(const struct input *)x;                                       \
+        DOT(2 * ROWS, row, in, n, out, ahead);                                                  \
+    }                                                                                           \
+    static TARGET uint32_t EIGHTS_##T(const void *base, size_t stride, const uint32_t *ids,     \
+                                      const float *a, uint32_t n_ids, uint32_t begin,           \
+                                      uint32_t end, float *y)                                   \
+    {                                                                                           \
+        uint32_t i = 0;                                                                         \
+        for (; PLAIN_SIDE > ROWS && n_ids - i >= 2 * ROWS; i += 2 * ROWS) {                     \
+            const struct eight e = take_eight(base, stride, ids, i, n_ids, BYTES(end - begin)); \
+            AXPY(2 * ROWS, e.row, a + i, begin, end, y,                                         \
+                 ahead_one(e.next, e.n_next, BYTES(begin), BYTES(end), end - begin));           \
+        }                                                                                       \
+        return i;                                                                               \
+    }
+
+PLAIN_EIGHT(f32, DOT_F32, AXPY_F32, BYTES_F32)
+PLAIN_EIGHT(f16, DOT_F16, AXPY_F16, BYTES_F16)
+PLAIN_EIGHT(bf16, DOT_BF16, AXPY_BF16, BYTES_F16)
 
 #define from_f32_f32  pi_store_f32
 #define from_f32_bf16 pi_store_bf16

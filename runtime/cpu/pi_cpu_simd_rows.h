@@ -179,43 +179,6 @@ INLINE void take_rows(some_rows_fn some, const void *base, size_t stride, const 
     take_rows_by(ahead_rows, some, base, stride, ids, n_rows, x, n, row_bytes, out);
 }
 
-/* Rows of up to SHORT_BYTES that lie one behind the other, or nearly so, are read one by one, and SHORT_AHEAD bytes before they are computed: four of them side by
- * side are streams inside one page, in which the prefetchers lose themselves. Measured on two Zen 3 cores, F16, GB/s of a core, one by one against four: 256
- * columns 17.5 and 13.4, 512 17.0 and 9.6, 1024 17.5 and 11.5, 1536 17.4 and 14.0, 2048 16.2 and 15.7; one row in ten of 1024: 10.0 and 12.6. Only for
- * types that are bound by memory. */
-#define SHORT_BYTES 3072
-#define SHORT_AHEAD 2048
-
-/* Are the rows short, and most of those between the first and the last? */
-INLINE bool short_rows(const uint32_t *ids, uint32_t n_rows, size_t stride, size_t row_bytes)
-{
-    if (row_bytes > SHORT_BYTES || n_rows <= ROWS)
-        return false;
-    return ids != NULL ? ids[n_rows - 1] - ids[0] < n_rows / 2 * 3 : stride == row_bytes;
-}
-
-/* Rows that are not quantised, one by one where they are short. */
-INLINE void take_plain_rows(some_rows_fn some, const void *base, size_t stride, const uint32_t *ids,
-                            uint32_t n_rows, const void *x, uint32_t n, size_t row_bytes,
-                            float *out)
-{
-    uint32_t far = (uint32_t)(SHORT_AHEAD / (row_bytes + 1)) + 1;
-
-    if (!short_rows(ids, n_rows, stride, row_bytes)) {
-        take_rows_by(ahead_one, some, base, stride, ids, n_rows, x, n, row_bytes, out);
-        return;
-    }
-    for (uint32_t i = 0; i < n_rows; i++) {
-        const void *row[1] = {row_at(base, stride, ids != NULL ? ids[i] : i)};
-        const char *next[1] = {NULL};
-        uint32_t n_next = n_rows - i > far;
-
-        if (n_next > 0)
-            next[0] = row_at(base, stride, ids != NULL ? ids[i + far] : i + far);
-        some(1, row, x, n, out + i, ahead_one(next, n_next, 0, row_bytes, n));
-    }
-}
-
 /* ---- several vectors ---- */
 
 /* What one of n_x vectors is to ask for of each row that comes next, in 1/256 bytes: in all, and for every AHEAD of n elements. */
