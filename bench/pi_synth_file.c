@@ -379,6 +379,7 @@ enum pi_code pi_synth_begin(const struct pi_synth_spec *s, const struct pi_synth
 
     PI_TRY(make_lineage(s, lineage_out, err));
     PI_TRY(pi_gguf_writer_create(path, &k.w, err));
+    PI_TRY(pi_gguf_align_pages(k.w, err));
     PI_TRY(set_names(&k, s));
     PI_TRY(set_shape(&k, s));
     PI_TRY(set_vocab(&k, s->n_vocab));

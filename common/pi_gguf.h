@@ -27,7 +27,8 @@
 #include <stdint.h>
 
 #define PI_GGUF_MAX_DIMS  4
-#define PI_GGUF_ALIGNMENT 32
+#define PI_GGUF_ALIGNMENT 32   /* of tensors in a file, where general.alignment says nothing else */
+#define PI_GGUF_PAGE      4096 /* of files that pi_gguf_align_pages() was called for */
 
 enum pi_gguf_vtype {
     PI_GGUF_U8 = 0,
@@ -157,6 +158,10 @@ struct pi_gguf_writer;
 /* path NULL: no file, only pi_gguf_size() and abort may follow the tensors. */
 enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_out,
                                    struct pi_err *err) PI_MUST_CHECK;
+/* Before the first tensor: all tensors begin where a page does (PI_GGUF_PAGE), for files whose rows are read where they are mapped. Rows of 4 KB or more then do not
+ * begin and end inside of pages, at whose ends the processor's prefetchers stop. Measured on two Zen 3 cores, F16, share of a plain read: scattered rows of 4 KB 0.82
+ * to 0.94 and 0.73 to 0.79 otherwise, all rows 1.03 and 0.95. */
+enum pi_code pi_gguf_align_pages(struct pi_gguf_writer *w, struct pi_err *err) PI_MUST_CHECK;
 /* Setting a key twice is PI_E_CORRUPT in no case: the later value replaces the earlier one. */
 enum pi_code pi_gguf_set_u32(struct pi_gguf_writer *w, const char *key, uint32_t v,
                              struct pi_err *err) PI_MUST_CHECK;

@@ -42,6 +42,7 @@ struct pi_gguf_writer {
     size_t n_tensors, cap_tensors;
     struct bytes header;          /* kept until commit, which fills in the CRCs */
     size_t crc_at, header_crc_at; /* where they stand in the header */
+    uint32_t alignment;
     bool laid_out;                /* the header is built: no more keys and tensors */
     bool begun;
     bool open_all; /* data comes by pi_gguf_put() */
@@ -97,6 +98,7 @@ enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_o
     struct pi_gguf_writer *w = NULL;
 
     PI_ALLOC(w, 1, err);
+    w->alignment = PI_GGUF_ALIGNMENT;
     w->path = path != NULL ? pi_strndup(path, strlen(path), err) : pi_strndup("output", 6, err);
     if (w->path == NULL) {
         rc = PI_E_NOMEM;
@@ -109,6 +111,14 @@ enum pi_code pi_gguf_writer_create(const char *path, struct pi_gguf_writer **w_o
 out:
     pi_gguf_abort(w);
     return rc;
+}
+
+enum pi_code pi_gguf_align_pages(struct pi_gguf_writer *w, struct pi_err *err)
+{
+    if (w->n_tensors > 0)
+        return misused(w, "the alignment was set behind a tensor", err);
+    w->alignment = PI_GGUF_PAGE;
+    return PI_OK;
 }
 
 /* ---- keys ----------------------------------------------------------------------------------- */
@@ -282,7 +292,7 @@ enum pi_code pi_gguf_add_tensor(struct pi_gguf_writer *w, const char *name, enum
     memset(t, 0, sizeof(*t));
     if (w->n_tensors > 0)
         end = t[-1].offset + t[-1].bytes; /* checked when that one was added */
-    if (!pi_size_pad(end, PI_GGUF_ALIGNMENT, &t->offset) || !pi_size_add(t->offset, bytes, &end) ||
+    if (!pi_size_pad(end, w->alignment, &t->offset) || !pi_size_add(t->offset, bytes, &end) ||
         end > INT64_MAX)
         return pi_err_set(err, PI_E_RANGE, "%s: the file would pass 2^63 bytes", w->path);
     t->name = pi_strndup(name, strlen(name), err);
@@ -409,8 +419,8 @@ out:
 
 static enum pi_code pad_out(struct pi_gguf_writer *w, struct pi_err *err)
 {
-    static const uint8_t zeros[PI_GGUF_ALIGNMENT];
-    size_t n = (size_t)(-pi_out_size(w->out) & (PI_GGUF_ALIGNMENT - 1));
+    static const uint8_t zeros[PI_GGUF_PAGE];
+    size_t n = (size_t)(-pi_out_size(w->out) & (w->alignment - 1));
 
     return pi_out_write(w->out, zeros, n, err);
 }
@@ -422,7 +432,7 @@ static enum pi_code lay_out(struct pi_gguf_writer *w, struct pi_err *err)
     if (w->laid_out)
         return PI_OK;
     PI_TRY(check_names(w, err));
-    PI_TRY(pi_gguf_set_u32(w, "general.alignment", PI_GGUF_ALIGNMENT, err));
+    PI_TRY(pi_gguf_set_u32(w, "general.alignment", w->alignment, err));
     PI_TRY(add_crc_keys(w, err));
     PI_TRY(build_header(w, err));
     w->laid_out = true;
@@ -440,7 +450,7 @@ static bool data_end(const struct pi_gguf_writer *w, uint64_t *out)
 
         end = last->offset + last->bytes; /* checked when it was added */
     }
-    return pi_size_pad(end, PI_GGUF_ALIGNMENT, out);
+    return pi_size_pad(end, w->alignment, out);
 }
 
 enum pi_code pi_gguf_size(struct pi_gguf_writer *w, uint64_t *bytes_out, struct pi_err *err)
@@ -450,7 +460,7 @@ enum pi_code pi_gguf_size(struct pi_gguf_writer *w, uint64_t *bytes_out, struct 
 
     if (rc != PI_OK)
         return rc;
-    if (!pi_size_pad(w->header.n, PI_GGUF_ALIGNMENT, &head) || !data_end(w, &data) ||
+    if (!pi_size_pad(w->header.n, w->alignment, &head) || !data_end(w, &data) ||
         !pi_size_add(head, data, &all))
         return pi_err_set(err, PI_E_RANGE, "%s: the file would pass 2^63 bytes", w->path);
     *bytes_out = all;

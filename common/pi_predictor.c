@@ -255,6 +255,7 @@ enum pi_code pi_predictor_write(const char *path, const struct pi_predictor *p,
 
     PI_TRY(pi_artifact_create(path, PI_ARTIFACT_PREDICTOR, PI_PREDICTOR_VERSION, &p->lineage, NULL,
                               &w, err));
+    PI_TRY(pi_gguf_align_pages(w, err));
     PI_TRY(set_keys(w, p, err));
     for (uint32_t l = 0; l < p->n_layer; l++) {
         const struct pi_predictor_layer *x = &p->layers[l];

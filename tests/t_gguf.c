@@ -231,6 +231,41 @@ static void test_writer_refuses(const char *path)
     FAILS(pi_gguf_writer_create("/nonexistent/x.gguf", &w, &e), PI_E_IO, "/nonexistent/x.gguf", e);
 }
 
+/* Tensors where pages begin, whatever their sizes, and zeros between them. */
+static void test_pages(const char *path)
+{
+    static const uint64_t ne[] = {5, 1024, 3000};
+    const char *name[] = {"a", "b", "c"};
+    static uint8_t ones[12000];
+    struct pi_gguf_writer *w = NULL;
+    struct pi_gguf g = {0};
+    uint64_t size = 0;
+
+    memset(ones, 1, sizeof(ones));
+    PASSES(pi_gguf_writer_create(path, &w, &e), e);
+    PASSES(pi_gguf_align_pages(w, &e), e);
+    for (int i = 0; i < 3; i++)
+        PASSES(pi_gguf_add_tensor(w, name[i], PI_TYPE_F32, &ne[i], 1, &e), e);
+    FAILS(pi_gguf_align_pages(w, &e), PI_E_RANGE, "behind a tensor", e);
+    PASSES(pi_gguf_begin(w, &e), e);
+    PASSES(pi_gguf_size(w, &size, &e), e);
+    for (int i = 0; i < 3; i++)
+        PASSES(pi_gguf_append(w, ones, 4 * ne[i], &e), e);
+    PASSES(pi_gguf_commit(w, &e), e);
+    PASSES(pi_gguf_open(path, 0, &g, &e), e);
+    EQ(g.alignment, 4096);
+    EQ(g.map.size, size);
+    EQ(size - g.data_offset, 5 * 4096); /* of 20, 4096 and 12000 bytes */
+    for (size_t i = 0; i < g.n_tensors; i++) {
+        EQ((uintptr_t)g.tensors[i].data % 4096, 0);
+        EQ(g.tensors[i].data[4 * ne[i] - 1], 1);
+    }
+    EQ(g.tensors[0].data[20], 0);
+    EQ(g.tensors[2].data[12000], 0);
+    PASSES(pi_gguf_check_crc(&g, &e), e);
+    pi_gguf_close(&g);
+}
+
 /* Many keys and tensors, all names alike but for the end: opening stays n log n. */
 static void test_many(const char *path)
 {
@@ -293,6 +328,7 @@ int main(void)
     test_round_trip(dir);
     test_version_2(dir);
     test_writer_refuses(path);
+    test_pages("t_gguf_pages.gguf");
     test_many(path);
     test_shared();
     free(path);
