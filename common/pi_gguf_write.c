@@ -43,7 +43,7 @@ struct pi_gguf_writer {
     struct bytes header;          /* kept until commit, which fills in the CRCs */
     size_t crc_at, header_crc_at; /* where they stand in the header */
     uint32_t alignment;
-    bool laid_out;                /* the header is built: no more keys and tensors */
+    bool laid_out; /* the header is built: no more keys and tensors */
     bool begun;
     bool open_all; /* data comes by pi_gguf_put() */
     uint64_t data_offset;
