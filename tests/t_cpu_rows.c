@@ -368,6 +368,46 @@ static void test_large(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, 
     free_matrix(&m);
 }
 
+#define SUMMED 29 /* rows at most */
+
+/* Sums of rows for as many vectors as kernels take at once, fewer and more, in ranges of columns that begin inside a block of the K types: the bits of one vector
+ * alone. */
+static void test_sums(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, uint32_t n_y)
+{
+    const struct pi_cpu_type *k = cpu->type[type];
+    struct matrix m = make_matrix(type, 11, n);
+    float **y = make(n_y, sizeof(*y)), *a = make(n_y, SUMMED * sizeof(float)), one[SUMMED],
+          *z = make(n, sizeof(float));
+    const uint32_t cut[] = {0, 96, 96 + 544, n}, n_ids = SUMMED - n_y % 13;
+    uint32_t ids[SUMMED];
+    int wrong = 0;
+
+    for (uint32_t i = 0; i < SUMMED; i++)
+        ids[i] = draw() % m.n_rows;
+    for (uint32_t i = 0; i < n_y * SUMMED; i++)
+        a[i] = draw_float();
+    for (uint32_t j = 0; j < n_y; j++) {
+        y[j] = make(n, sizeof(float));
+        memset(y[j], 0, n * sizeof(float));
+    }
+    for (size_t c = 0; c + 1 < COUNT(cut); c++)
+        k->axpy_many(m.data, m.stride, ids, n_ids, c == 1 ? SUMMED - n_ids : 0, a, y, n_y, cut[c],
+                     cut[c + 1]);
+    for (uint32_t j = 0; j < n_y; j++) {
+        for (uint32_t i = 0; i < n_ids; i++)
+            one[i] = a[i * n_y + j];
+        memset(z, 0, n * sizeof(float));
+        k->axpy_ids(m.data, m.stride, ids, one, n_ids, 0, n, z);
+        wrong += memcmp(z, y[j], n * sizeof(float)) != 0;
+        free(y[j]);
+    }
+    EQ(wrong, 0);
+    free(y);
+    free(a);
+    free(z);
+    free_matrix(&m);
+}
+
 #define LIST 40 /* rows of a list with masks */
 
 /* Which of n_x vectors row i of a list wants: all in long stretches and short ones, none, some, few. */
@@ -396,7 +436,7 @@ static void test_masked(const struct pi_cpu *cpu, enum pi_type type, uint32_t n,
     struct matrix m = make_matrix(type, 11, n);
     float *x[32], *y[32], *z = make(n, sizeof(float)), a[LIST * 32], got[LIST * 32], one[LIST],
                           factor[LIST];
-    uint32_t ids[LIST], mask[LIST], of[LIST], half = n / 64 * 32, n_ids = LIST - draw() % 8;
+    uint32_t ids[LIST], mask[LIST], of[LIST], half = n / 64 * 32 % 512, n_ids = LIST - draw() % 8;
     int wrong = 0;
 
     for (uint32_t j = 0; j < n_x; j++) {
@@ -452,7 +492,13 @@ int main(void)
             test_rows(cpu, types[t]);
             test_odd_values(cpu, types[t]);
             for (uint32_t n_x = 1; n_x <= 32; n_x += n_x < 10 ? 1 : 11)
-                test_masked(cpu, types[t], n_x % 2 == 0 && t < PLAIN ? 77 : 512, n_x);
+                test_masked(cpu, types[t],
+                            n_x % 2 == 0 && t < PLAIN ? 77
+                            : n_x % 3 == 0            ? 1280
+                                                      : 512,
+                            n_x);
+            for (uint32_t n_y = 1; n_y <= 33; n_y += n_y == 9 ? 7 : n_y == 16 ? 15 : 1)
+                test_sums(cpu, types[t], t < PLAIN ? 1283 : 1280, n_y);
             if (t < PLAIN)
                 continue;
             test_odd_scales(cpu, types[t]);
