@@ -14,7 +14,7 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define ROWS     19
 #define MOST_X   11
-#define LIST     40 /* rows of a list with masks */
+#define LIST     72 /* rows of a list with masks */
 
 static const enum pi_type types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
                                      PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
@@ -306,7 +306,7 @@ static int check_masked(const struct pi_cpu *cpu, const struct problem *p, uint3
 
     for (uint32_t i = 0; i < LIST; i++) {
         ids[i] = draw() % ROWS;
-        mask[i] = i >= 14 && i < 28 ? all : draw() & draw() & all;
+        mask[i] = i >= 24 && i < 52 ? all : draw() & draw() & all;
     }
     for (uint32_t j = 0; j < n_x; j++)
         s->dot_rows_q8(p->data, p->stride, ROWS, p->x[j], p->n, one[j]);

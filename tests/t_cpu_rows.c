@@ -408,14 +408,15 @@ static void test_sums(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, u
     free_matrix(&m);
 }
 
-#define LIST 40 /* rows of a list with masks */
+#define LIST 80 /* rows of a list with masks */
 
-/* Which of n_x vectors row i of a list wants: all in long stretches and short ones, none, some, few. */
+/* Which of n_x vectors row i of a list wants: all in short stretches and in one that begins where a group ends and is longer than one, none,
+ * some, few. */
 static uint32_t draw_mask(uint32_t i, uint32_t n_x)
 {
     const uint32_t all = UINT32_MAX >> (32 - n_x);
 
-    if (i >= 16 && i < 30)
+    if (i >= 24 && i < 54)
         return all;
     switch (draw() % 5) {
     case 0:

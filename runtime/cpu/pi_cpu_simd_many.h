@@ -354,7 +354,8 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
     }
 
 /* The numbers of a group's rows. */
-static const uint32_t all_rows[GROUP_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                              12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
 
 #define INPUT_AT(j) (&x[j])
 
