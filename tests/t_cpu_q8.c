@@ -13,12 +13,14 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define ROWS     19
-#define MOST_X   11
+#define MOST_X   33
 #define LIST     72 /* rows of a list with masks */
 
 static const enum pi_type types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
                                      PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
 static const uint32_t lengths[] = {0, 32, 64, 96, 128, 160, 256, 512, 768, 1024, 4096};
+/* Vectors of a call: kernels take them by fours, and as many at once as there is room for what they share. */
+static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 33};
 static uint32_t seed = 1;
 static struct pi_err e;
 
@@ -227,7 +229,7 @@ static struct problem make_problem(enum pi_type type, uint32_t n, enum fill fill
         fill_row(type, fill, p.data + r * p.stride, p.stride);
     for (uint32_t j = 0; j < MOST_X; j++) {
         for (uint32_t i = 0; i < n; i++)
-            x[i] = fill == RANDOM                             ? draw_float()
+            x[i] = fill == RANDOM                             ? draw_float() * (i / 32 % 5 != j % 5)
                    : j % 3 == 0 || (j % 3 == 1 && i % 2 == 0) ? 1.0f
                                                               : -1.0f;
         p.x[j] = make(n / 32, sizeof(struct pi_q8));
@@ -263,11 +265,25 @@ static int far_off(const struct problem *p, uint32_t r, uint32_t j, float got)
     return !(fabs(sum - (double)got) <= 1e-6 * size);
 }
 
-/* All groupings of rows against one row alone with the scalar kernel, bit for bit; that one against F64. */
+/* The first n rows that ids names, and a few that come next, with n_x vectors: the bits of one. */
+static int check_many(const struct pi_cpu *cpu, const struct problem *p, const uint32_t *ids,
+                      uint32_t n, uint32_t n_next, uint32_t n_x, float one[MOST_X][ROWS])
+{
+    float got[ROWS * MOST_X];
+    int wrong = 0;
+
+    cpu->type[p->type]->dot_many_q8(p->data, p->stride, ids, n, n_next,
+                                    (const struct pi_q8 *const *)p->x, n_x, p->n, got);
+    for (uint32_t i = 0; i < n * n_x; i++)
+        wrong += memcmp(&got[i], &one[i % n_x][ids[i / n_x]], sizeof(float)) != 0;
+    return wrong;
+}
+
+/* All groupings of rows against one row alone with the scalar kernel, bit for bit; that one against F64. Long rows: not with each number of vectors. */
 static int check_products(const struct pi_cpu *cpu, const struct problem *p)
 {
     const struct pi_cpu_type *k = cpu->type[p->type], *s = pi_cpu_get(PI_ISA_SCALAR)->type[p->type];
-    float one[MOST_X][ROWS], got[ROWS * MOST_X];
+    float one[MOST_X][ROWS], got[ROWS];
     uint32_t ids[ROWS];
     int wrong = 0;
 
@@ -278,8 +294,6 @@ static int check_products(const struct pi_cpu *cpu, const struct problem *p)
         }
     }
     for (uint32_t n = 0; n <= ROWS; n++) {
-        uint32_t n_x = (n * 7 + p->n / 32) % (MOST_X + 1);
-
         k->dot_rows_q8(p->data, p->stride, n, p->x[0], p->n, got);
         wrong += memcmp(got, one[0], n * sizeof(float)) != 0;
         for (uint32_t i = 0; i < n; i++)
@@ -287,12 +301,34 @@ static int check_products(const struct pi_cpu *cpu, const struct problem *p)
         k->dot_ids_q8(p->data, p->stride, ids, n, p->x[1], p->n, got);
         for (uint32_t i = 0; i < n; i++)
             wrong += memcmp(&got[i], &one[1][ids[i]], sizeof(float)) != 0;
-        k->dot_many_q8(p->data, p->stride, ids, n - n / 3, n / 3, (const struct pi_q8 *const *)p->x,
-                       n_x, p->n, got);
-        for (uint32_t i = 0; i < (n - n / 3) * n_x; i++)
-            wrong += memcmp(&got[i], &one[i % n_x][ids[i / n_x]], sizeof(float)) != 0;
+        for (uint32_t c = 0; c < COUNT(counts); c++) {
+            uint32_t n_next = (n + c) % 4 * (n / 4);
+
+            if (p->n <= 512 || c == n % COUNT(counts))
+                wrong += check_many(cpu, p, ids, n - n_next, n_next, counts[c], one);
+        }
     }
     return wrong;
+}
+
+/* Rows too wide for what kernels keep of all vectors. */
+static void test_wide(const struct pi_cpu *cpu, enum pi_type type)
+{
+    struct problem p = make_problem(type, 65536, RANDOM);
+    float one[MOST_X][ROWS];
+    uint32_t ids[9];
+    int wrong = 0;
+
+    for (uint32_t i = 0; i < COUNT(ids); i++)
+        ids[i] = ROWS - 1 - i;
+    for (uint32_t j = 0; j < 5; j++)
+        pi_cpu_get(PI_ISA_SCALAR)
+            ->type[type]
+            ->dot_rows_q8(p.data, p.stride, ROWS, p.x[j], p.n, one[j]);
+    for (uint32_t n_x = 2; n_x <= 5; n_x++)
+        wrong += check_many(cpu, &p, ids, COUNT(ids), 0, n_x, one);
+    EQ(wrong, 0);
+    free_problem(&p);
 }
 
 /* Rows that choose among the vectors: the bits that each pair has. */
@@ -331,8 +367,8 @@ static void test_products(const struct pi_cpu *cpu, enum pi_type type)
             struct problem p = make_problem(type, lengths[i], (enum fill)fill);
 
             wrong += check_products(cpu, &p);
-            for (uint32_t n_x = 1; n_x <= MOST_X; n_x++)
-                wrong += check_masked(cpu, &p, n_x);
+            for (size_t c = 0; c < COUNT(counts) && counts[c] <= 32; c++)
+                wrong += check_masked(cpu, &p, counts[c]);
             free_problem(&p);
         }
     }
@@ -340,20 +376,20 @@ static void test_products(const struct pi_cpu *cpu, enum pi_type type)
 }
 
 /* A NaN in one block of one vector: in that vector's products alone. */
-static void test_nan(const struct pi_cpu *cpu, enum pi_type type)
+static void test_nan(const struct pi_cpu *cpu, enum pi_type type, uint32_t n_x)
 {
     struct problem p = make_problem(type, 512, RANDOM);
     const struct pi_cpu_type *k = cpu->type[type];
-    float got[ROWS * 2], x[32] = {INFINITY, NAN};
+    float got[ROWS * MOST_X], x[32] = {INFINITY, NAN};
     uint32_t ids[ROWS];
     int wrong = 0;
 
     cpu->quantise_q8(x, p.x[1] + 13, 32);
     for (uint32_t r = 0; r < ROWS; r++)
         ids[r] = r;
-    k->dot_many_q8(p.data, p.stride, ids, ROWS, 0, (const struct pi_q8 *const *)p.x, 2, 512, got);
-    for (uint32_t r = 0; r < ROWS; r++)
-        wrong += !isfinite(got[2 * r]) || !isnan(got[2 * r + 1]);
+    k->dot_many_q8(p.data, p.stride, ids, ROWS, 0, (const struct pi_q8 *const *)p.x, n_x, 512, got);
+    for (uint32_t i = 0; i < ROWS * n_x; i++)
+        wrong += i % n_x == 1 ? !isnan(got[i]) : !isfinite(got[i]);
     k->dot_rows_q8(p.data, p.stride, ROWS, p.x[1], 512, got);
     for (uint32_t r = 0; r < ROWS; r++)
         wrong += !isnan(got[r]);
@@ -378,7 +414,9 @@ int main(void)
             if (cpu->type[types[t]] == NULL)
                 continue;
             test_products(cpu, types[t]);
-            test_nan(cpu, types[t]);
+            test_wide(cpu, types[t]);
+            test_nan(cpu, types[t], 2);
+            test_nan(cpu, types[t], 9);
         }
     }
     return DONE();

@@ -389,11 +389,11 @@ OP void e_super_q6_k(const void *const *row, const struct pi_q8 *x, uint32_t n, 
     _mm256_storeu_ps(out, sum);
 }
 
-/* ---- several vectors: rows are unpacked once ---- */
+/* ---- two vectors: rows are unpacked once; several where pi_cpu_q8_x86_many.h has no room ---- */
 
 INLINE void e_store(int nx, const __m256 *sum, float *out, size_t ldo)
 {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int j = 0; j < nx; j++) {
         float v[EIGHT];
 

@@ -240,6 +240,7 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
 
 #if defined(Q8_EIGHT)
 #include "runtime/cpu/pi_cpu_q8_x86_eight.h"
+#include "runtime/cpu/pi_cpu_q8_x86_many.h"
 
 /* take_rows(), by eights while there are. */
 INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, size_t stride,
@@ -266,26 +267,28 @@ INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, si
         take_rows(some, base, stride, ids + i, n_rows - i, x, n, row_bytes, out + i);
 }
 #define Q8_TAKE(T, ...) q8_take(dot_up_to_q8_##T, eight_rows_##T, __VA_ARGS__)
-/* The eights of a dot_many. */
-#define Q8_MANY_EIGHT_q8_0
-#define Q8_MANY_EIGHT_q6_k
-#define Q8_MANY_EIGHT_q4_0 Q8_MANY_EIGHT(q4_0)
-#define Q8_MANY_EIGHT_q4_1 Q8_MANY_EIGHT(q4_1)
-#define Q8_MANY_EIGHT_q5_0 Q8_MANY_EIGHT(q5_0)
-#define Q8_MANY_EIGHT_q5_1 Q8_MANY_EIGHT(q5_1)
-#define Q8_MANY_EIGHT_q4_k Q8_MANY_EIGHT(q4_k)
-#define Q8_MANY_EIGHT_q5_k Q8_MANY_EIGHT(q5_k)
-#define Q8_EIGHTS(T)       Q8_MANY_EIGHT_##T
-#define Q8_MANY_EIGHT(T)                               \
+/* The eights of a dot_many: with several vectors, then those of two. */
+#define Q8_EIGHTS(T, BYTES)                                                          \
+    i = e_take_many_##T(base, stride, ids, n_ids, n_next, x, n_x, BYTES(n), n, out); \
+    Q8_FEW_##T
+#define Q8_FEW_q8_0
+#define Q8_FEW_q6_k
+#define Q8_FEW_q4_0 Q8_FEW(q4_0)
+#define Q8_FEW_q4_1 Q8_FEW(q4_1)
+#define Q8_FEW_q5_0 Q8_FEW(q5_0)
+#define Q8_FEW_q5_1 Q8_FEW(q5_1)
+#define Q8_FEW_q4_k Q8_FEW(q4_k)
+#define Q8_FEW_q5_k Q8_FEW(q5_k)
+#define Q8_FEW(T)                                      \
     for (; n_ids - i >= EIGHT; i += EIGHT) {           \
         const void *row[EIGHT];                        \
         for (uint32_t r = 0; r < EIGHT; r++)           \
             row[r] = row_at(base, stride, ids[i + r]); \
-        MANY_ALL(EIGHT, MANY_X, EIGHT_MANY_##T);       \
+        MANY_ALL(EIGHT, 2, EIGHT_MANY_##T);            \
     }
 #else
 #define Q8_TAKE(T, ...) take_rows(dot_up_to_q8_##T, __VA_ARGS__)
-#define Q8_EIGHTS(T)
+#define Q8_EIGHTS(T, BYTES)
 #endif
 
 /* ---- functions of a type ---- */
@@ -315,7 +318,7 @@ INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, si
     {                                                                                          \
         const struct share each = share_of(BYTES(n), n, n_x);                                  \
         uint32_t i = 0;                                                                        \
-        Q8_EIGHTS(T)                                                                           \
+        Q8_EIGHTS(T, BYTES)                                                                    \
         for (; n_ids - i >= ROWS; i += ROWS) {                                                 \
             const void *row[ROWS];                                                             \
             for (uint32_t r = 0; r < ROWS; r++)                                                \
