@@ -328,7 +328,7 @@ int main(void)
     test_round_trip(dir);
     test_version_2(dir);
     test_writer_refuses(path);
-    test_pages("t_gguf_pages.gguf");
+    test_pages(path);
     test_many(path);
     test_shared();
     free(path);
