@@ -21,6 +21,7 @@
 #include <string.h>
 
 static FILE *out;
+static uint64_t alignment; /* of TO: that of FROM, where its key goes along */
 static char **edits;
 static int n_edits;
 
@@ -210,12 +211,12 @@ static void put_info(const struct pi_gguf_tensor *t, const char *name, uint64_t 
         put(t->ne[d], 8);
     put(type != NULL ? strtoul(type, NULL, 10) : t->type, 4);
     put(*at, 8);
-    *at = (*at + t->bytes + 31) / 32 * 32;
+    *at = (*at + t->bytes + alignment - 1) / alignment * alignment;
 }
 
 static void put_data(const struct pi_gguf_tensor *t)
 {
-    while (ftell(out) % 32 != 0)
+    while ((uint64_t)ftell(out) % alignment != 0)
         put(0, 1);
     (void)fwrite(t->data, 1, (size_t)t->bytes, out);
 }
@@ -241,7 +242,7 @@ static void put_tensors(const struct pi_gguf *g)
         if (edit_of("copy=", g->tensors[i].name, '=') != NULL)
             put_data(&g->tensors[i]);
     }
-    while (ftell(out) % 32 != 0)
+    while ((uint64_t)ftell(out) % alignment != 0)
         put(0, 1);
 }
 
@@ -260,8 +261,12 @@ int main(int argc, char **argv)
     out = fopen(argv[2], "wb");
     if (out == NULL)
         die(argv[2]);
-    for (size_t i = 0; i < g.n_kv; i++)
+    alignment = PI_GGUF_ALIGNMENT;
+    for (size_t i = 0; i < g.n_kv; i++) {
         n_keys += is_kept(&g.kv[i]);
+        if (is_kept(&g.kv[i]) && pi_str_eq(g.kv[i].key, "general.alignment"))
+            alignment = g.alignment;
+    }
     for (int i = 0; i < n_edits; i++)
         n_keys += put_new(edits[i], false);
     for (size_t i = 0; i < g.n_tensors; i++)
