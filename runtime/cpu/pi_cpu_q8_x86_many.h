@@ -4,7 +4,8 @@
  *
  * Some blocks of eight rows are unpacked once for all vectors and transposed: a lane of 32 bits holds four weights of one row. Times four elements of x in all
  * lanes, each lane sums what belongs to its row, so that nothing is summed across lanes for a vector: 33 instructions for 256 multiplications of Q4_0 in AVX2
- * in place of 60, and as fast as the blocked products of prompts once unpacked, which costs what two vectors do. So it is for three vectors and more.
+ * in place of 60, and as fast as the blocked products of prompts once unpacked, which costs what two vectors do. So it is for three vectors and more; of Q6_K,
+ * for which pi_cpu_q8_x86_eight.h has no products with two, for two.
  */
 #ifndef PI_CPU_Q8_X86_MANY_H
 #define PI_CPU_Q8_X86_MANY_H
@@ -115,7 +116,7 @@ OP void e_gather_two(const void *const *row, size_t at, __m256 *first, __m256 *s
     *second = _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1));
 }
 
-/* Adds 16 where bits of bits, 32 of each row, are set. Bytes 4i..4i + 3 of a lane of q[k] belong to bits 4k + i: a byte of bits is brought to all four, and what
+/* Adds 16 where bits of bits, 32 of each row, are set. Byte i of a lane of q[k] belongs to bit 4k + i: a byte of bits is brought to all four, and what
  * its two halves have at the bits of 16 and above becomes 16. */
 OP void e_add_fifths(VB bits, VB *q)
 {
