@@ -13,14 +13,14 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define ROWS     19
-#define MOST_X   33
+#define MOST_X   70
 #define LIST     72 /* rows of a list with masks */
 
 static const enum pi_type types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
                                      PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};
 static const uint32_t lengths[] = {0, 32, 64, 96, 128, 160, 256, 512, 768, 1024, 4096};
 /* Vectors of a call: kernels take them by fours, and as many at once as there is room for what they share. */
-static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 33};
+static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 32, 33, 70};
 static uint32_t seed = 1;
 static struct pi_err e;
 
@@ -272,6 +272,7 @@ static int check_many(const struct pi_cpu *cpu, const struct problem *p, const u
     float got[ROWS * MOST_X];
     int wrong = 0;
 
+    memset(got, 0x55, sizeof(got)); /* nothing that was there before counts */
     cpu->type[p->type]->dot_many_q8(p->data, p->stride, ids, n, n_next,
                                     (const struct pi_q8 *const *)p->x, n_x, p->n, got);
     for (uint32_t i = 0; i < n * n_x; i++)
@@ -346,6 +347,7 @@ static int check_masked(const struct pi_cpu *cpu, const struct problem *p, uint3
     }
     for (uint32_t j = 0; j < n_x; j++)
         s->dot_rows_q8(p->data, p->stride, ROWS, p->x[j], p->n, one[j]);
+    memset(got, 0x55, sizeof(got));
     k->dot_masked_q8(p->data, p->stride, ids, mask, LIST - 2, 2, (const struct pi_q8 *const *)p->x,
                      n_x, p->n, got);
     for (uint32_t i = 0; i < LIST - 2; i++) {

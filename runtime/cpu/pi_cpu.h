@@ -58,7 +58,7 @@ struct pi_cpu_type {
     void (*axpy_many)(const void *base, size_t stride, const uint32_t *ids, uint32_t n_ids,
                       uint32_t n_next, const float *a, float *const *y, uint32_t n_y,
                       uint32_t begin, uint32_t end);
-    /* The same where each row chooses among the vectors, of which there are at most 32: those of the bits of mask[i], which has none beyond them. out and a are
+    /* The same where each row chooses among the vectors, of which there are 1 to 32: those of the bits of mask[i], which has none beyond them. out and a are
      * packed: row after row, of each its vectors in ascending order. */
     void (*dot_masked)(const void *base, size_t stride, const uint32_t *ids, const uint32_t *mask,
                        uint32_t n_ids, uint32_t n_next, const float *const *x, uint32_t n_x,

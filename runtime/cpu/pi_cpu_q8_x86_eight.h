@@ -1,5 +1,5 @@
 /*
- * pi_cpu_q8_x86_eight.h - eight rows side by side times one vector of quantised activations or several; included by pi_cpu_simd_q8.h where the ISA has Q8_EIGHT.
+ * pi_cpu_q8_x86_eight.h - eight rows side by side times one vector of quantised activations or two; included by pi_cpu_simd_q8.h where the ISA has Q8_EIGHT.
  *
  * A vector of 32 bytes holds 16 of row p and 16 of row p + 4, so that four vectors hold eight rows and what four rows need to bring their sums together does
  * for eight; sums in F32 are those of eight rows in one vector. The same order of sums as of four rows, thus the same bits. Scales of the K types stay bytes
