@@ -144,6 +144,7 @@ static enum pi_code prepare(struct pi_conversion *c, const struct pi_write_optio
     enum pi_code rc = PI_OK;
     const uint64_t logits = 2ull * MAX_CHECK_TOKENS * sizeof(float);
 
+    PI_TRY(pi_gguf_align_pages(w, err));
     PI_TRY(set_keys(c, w, err));
     PI_TRY(pi_plan_declare(&c->plan, w, err));
     PI_TRY(pi_gguf_size(w, &r->file_bytes, err));
@@ -176,7 +177,6 @@ static enum pi_code list_output(struct pi_conversion *c, const struct pi_write_o
     struct pi_convert_report r = {0};
 
     PI_TRY(pi_gguf_writer_create(NULL, &w, err));
-    PI_TRY(pi_gguf_align_pages(w, err));
     PI_TRY(prepare(c, wo, w, &r, err));
     rc = c->opt->json ? pi_report_json(&r, c->opt->report, err)
                       : pi_report_list(&r, c->opt->report, err);
@@ -194,7 +194,6 @@ static enum pi_code write_output(struct pi_conversion *c, const struct pi_write_
     struct artifact artifacts[2] = {{NULL, NULL}, {NULL, NULL}};
 
     PI_TRY(pi_gguf_writer_create(c->opt->output, &w, err));
-    PI_TRY(pi_gguf_align_pages(w, err));
     PI_TRY(prepare(c, wo, w, &r, err));
     PI_TRY(pi_out_check_room(c->opt->output, r.file_bytes, err));
     PI_TRY(name_artifacts(c, artifacts, err));

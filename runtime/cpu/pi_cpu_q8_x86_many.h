@@ -146,6 +146,16 @@ OP void e_fours_halves(const void *const *row, size_t at, VB *low, VB *high)
     }
 }
 
+/* A block of 5 bits. In registers until it is whole. */
+OP void e_fives(const void *const *row, size_t q, size_t qh, VB *out)
+{
+    VB v[8];
+
+    e_fours_halves(row, q, v, v + 4);
+    e_add_fifths(e_four_bytes(row, qh), v);
+    memcpy(out, v, sizeof(v));
+}
+
 #define E_EACH_BLOCK(T)                                  \
     size_t at = (size_t)b * sizeof(struct pi_block_##T); \
     for (uint32_t i = 0; i < n; i++, at += sizeof(struct pi_block_##T))
@@ -188,11 +198,7 @@ OP void e_panel_q5_0(const void *const *row, uint32_t b, uint32_t n, struct e_pa
 {
     E_EACH_BLOCK(q5_0)
     {
-        VB q[8];
-
-        e_fours_halves(row, E_AT(q5_0, q), q, q + 4);
-        e_add_fifths(e_four_bytes(row, E_AT(q5_0, qh)), q);
-        memcpy(w->q[i], q, sizeof(q));
+        e_fives(row, E_AT(q5_0, q), E_AT(q5_0, qh), w->q[i]);
         w->scale[i] = e_gather(row, at);
     }
 }
@@ -201,11 +207,7 @@ OP void e_panel_q5_1(const void *const *row, uint32_t b, uint32_t n, struct e_pa
 {
     E_EACH_BLOCK(q5_1)
     {
-        VB q[8];
-
-        e_fours_halves(row, E_AT(q5_1, q), q, q + 4);
-        e_add_fifths(e_four_bytes(row, E_AT(q5_1, qh)), q);
-        memcpy(w->q[i], q, sizeof(q));
+        e_fives(row, E_AT(q5_1, q), E_AT(q5_1, qh), w->q[i]);
         e_gather_two(row, at, &w->scale[i], &w->second[i]);
     }
 }
