@@ -13,47 +13,88 @@
 #define MAX_BYTES        ((size_t)4 << 30)
 #define ROW_WORDS        1024u /* 8 KB: a row of 4096 F16 weights */
 #define MEAN_GAP         10u   /* one row in so many */
+#define LINE_WORDS       8u
+
+/* Rows that are read side by side, line by line, while the same lines of the rows behind them are asked for: one row alone leaves memory idle on some processors.
+ * Measured on two cores of an Intel Xeon (Sapphire Rapids): 1 row 20 GB/s, 4 rows 30, 8 rows 34 to 37, 16 rows 30 to 36. */
+#define SIDE 8u
 
 /* What the threads read. Each sums its own slice; the sums are kept so that no compiler drops the reads. */
 struct reading {
     const uint64_t *data;
     size_t n;       /* words of a window */
+    uint32_t side;  /* rows side by side: 1 or SIDE */
     uint32_t seed;  /* of the rows that are read; 0: all */
-    uint64_t *sums; /* (n_threads, 8): sums of 7 words; how many were read. One cache line each */
+    uint64_t *sums; /* (n_threads, 8): a sum; how many words were read. One cache line each */
 };
+
+/* The rows of a slice that are read, one after the other. */
+struct walk {
+    const uint64_t *at, *end;
+    bool some; /* one row in MEAN_GAP, drawn by draw */
+    uint32_t draw;
+};
+
+/* The next rows, at most n; how many there are. */
+static uint32_t next_rows(struct walk *w, uint32_t n, const uint64_t **row)
+{
+    uint32_t i = 0;
+
+    for (; i < n && (size_t)(w->end - w->at) >= ROW_WORDS; i++) {
+        size_t rows = 1;
+
+        row[i] = w->at;
+        if (w->some) {
+            w->draw = w->draw * 1664525u + 1013904223u; /* Numerical Recipes */
+            rows += (size_t)((uint64_t)w->draw * (2 * MEAN_GAP - 1) >> 32);
+        }
+        w->at += rows * ROW_WORDS < (size_t)(w->end - w->at) ? rows * ROW_WORDS
+                                                             : (size_t)(w->end - w->at);
+    }
+    return i;
+}
+
+/* A few words that an instruction takes at once. */
+typedef uint64_t words __attribute__((vector_size(16)));
+
+static words sum_line(const uint64_t *line)
+{
+    words v[4];
+
+    memcpy(v, line, sizeof(v));
+    return (v[0] + v[1]) + (v[2] + v[3]);
+}
 
 static size_t slice(const struct reading *r, uint32_t thread, uint32_t n_threads)
 {
-    return r->n / n_threads * thread / 8 * 8;
-}
-
-static void read_words(const uint64_t *data, size_t n, uint64_t s[8])
-{
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t k = 0; k < 8; k++)
-            s[k] += data[i + k];
+    return r->n / n_threads * thread / LINE_WORDS * LINE_WORDS;
 }
 
 static void read_slice(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     const struct reading *r = ctx;
-    const size_t begin = slice(r, thread, n_threads), end = slice(r, thread + 1, n_threads);
-    uint32_t draw = r->seed * 2654435761u + thread;
-    uint64_t s[8] = {0}, words = end - begin;
+    struct walk walk = {r->data + slice(r, thread, n_threads),
+                        r->data + slice(r, thread + 1, n_threads), r->seed != 0,
+                        r->seed * 2654435761u + thread};
+    const uint64_t *row[2][SIDE];
+    words s[SIDE] = {{0}};
+    uint64_t out[8] = {0};
 
-    if (r->seed == 0) {
-        read_words(r->data + begin, end - begin, s);
-    } else {
-        words = 0;
-        for (size_t i = begin; i + ROW_WORDS <= end; words += ROW_WORDS) {
-            read_words(r->data + i, ROW_WORDS, s);
-            draw = draw * 1664525u + 1013904223u; /* Numerical Recipes */
-            i += ROW_WORDS * (1 + (size_t)((uint64_t)draw * (2 * MEAN_GAP - 1) >> 32));
+    for (uint32_t n = next_rows(&walk, r->side, row[0]), n_next, turn = 0; n > 0; n = n_next) {
+        const uint64_t *const *from = row[turn], **next = row[turn ^= 1];
+
+        n_next = next_rows(&walk, r->side, next);
+        for (uint32_t i = 0; i < ROW_WORDS; i += LINE_WORDS) {
+            for (uint32_t k = 0; k < n_next; k++)
+                __builtin_prefetch(next[k] + i, 0, 2);
+            for (uint32_t k = 0; k < n; k++)
+                s[k] += sum_line(from[k] + i);
         }
+        out[7] += (uint64_t)n * ROW_WORDS;
     }
-    s[0] ^= s[7];
-    s[7] = words;
-    memcpy(r->sums + 8 * (size_t)thread, s, sizeof(s));
+    for (uint32_t k = 0; k < SIDE; k++)
+        out[0] ^= s[k][0] ^ s[k][1];
+    memcpy(r->sums + 8 * (size_t)thread, out, sizeof(out));
 }
 
 /* First touch by the thread that reads: on machines of several memory nodes that is where the pages should lie. */
@@ -80,7 +121,8 @@ static double window_rate(struct pi_pool *pool, struct reading *r)
 }
 
 /* The buffer is read in windows, one after the other, each timed by itself: a window is short (a millisecond), so that on a busy machine
- * some are read undisturbed, and by the time one comes round again no cache holds it. Where one row in ten is read, windows are larger, and the next round takes other rows. */
+ * some are read undisturbed, and by the time one comes round again no cache holds it. Where one row in ten is read, windows are larger, and the next round takes other rows.
+ * Windows are read row by row and by rows side by side in turn, and each window in the other way in the next round. */
 static enum pi_code measure(struct pi_pool *pool, double seconds, bool gather, double *out,
                             struct pi_err *err)
 {
@@ -106,6 +148,7 @@ static enum pi_code measure(struct pi_pool *pool, double seconds, bool gather, d
         PI_TRY(pi_interrupt_check(err));
         r.data = data + (size_t)(w % n_windows) * r.n;
         r.seed = gather ? w + 1 : 0;
+        r.side = (w + w / n_windows) % 2 == 0 ? SIDE : 1;
         rate = window_rate(pool, &r);
         best = rate > best ? rate : best;
     }

@@ -8,7 +8,7 @@
 #include "common/pi_pool.h"
 
 /* Bytes per second that all threads of a pool read together, out of memory that no cache holds; takes seconds and a little more. The best of many
- * short windows. PI_E_NOMEM; PI_E_INTERRUPTED. */
+ * short windows, half of them read in one stream a thread, half in eight, whichever this processor likes better. PI_E_NOMEM; PI_E_INTERRUPTED. */
 enum pi_code pi_bandwidth_measure(struct pi_pool *pool, double seconds, double *out,
                                   struct pi_err *err) PI_MUST_CHECK;
 
