@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_bandwidth.h"
 #include "common/pi_pool.h"
 #include "runtime/cpu/pi_cpu.h"
 #include "runtime/pi_blas.h"
@@ -60,23 +61,13 @@ static size_t share(size_t n, uint32_t thread, uint32_t n_threads)
     return n * thread / n_threads;
 }
 
-typedef uint64_t vec __attribute__((vector_size(16)));
-
 static void read_words(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     struct job *j = ctx;
-    const vec *v = (const vec *)j->words;
-    size_t n = j->stride * j->n_rows / sizeof(vec), end = share(n / 8, thread + 1, n_threads) * 8;
-    vec s[8] = {{0}};
+    const size_t n = j->stride * j->n_rows / 64, begin = share(n, thread, n_threads) * 64,
+                 end = share(n, thread + 1, n_threads) * 64;
 
-    for (size_t i = share(n / 8, thread, n_threads) * 8; i < end; i += 8) {
-#pragma GCC unroll 8
-        for (size_t l = 0; l < 8; l++)
-            s[l] += v[i + l];
-    }
-    for (int l = 1; l < 8; l++)
-        s[0] += s[l];
-    j->sum[thread % 64] = s[0][0] + s[0][1];
+    j->sum[thread % 64] = pi_bandwidth_read((const uint8_t *)j->words + begin, end - begin);
 }
 
 static void dot_rows(void *ctx, uint32_t thread, uint32_t n_threads)

@@ -11,6 +11,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_bandwidth.h"
 #include "common/pi_file.h"
 #include "common/pi_progress.h"
 #include "runtime/pi_engine_int.h"
@@ -63,23 +64,13 @@ static void *need(size_t n, size_t size)
     return p;
 }
 
-typedef uint64_t vec __attribute__((vector_size(16)));
-
 static void read_file(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     struct rig *r = ctx;
-    const vec *v = (const vec *)(const void *)r->model.file.map.data;
-    size_t n = r->model.file.map.size / sizeof(vec) / 8, end = n * (thread + 1) / n_threads * 8;
-    vec s[8] = {{0}};
+    const size_t n = r->model.file.map.size / 64, begin = n * thread / n_threads * 64,
+                 end = n * (thread + 1) / n_threads * 64;
 
-    for (size_t i = n * thread / n_threads * 8; i < end; i += 8) {
-#pragma GCC unroll 8
-        for (size_t l = 0; l < 8; l++)
-            s[l] += v[i + l];
-    }
-    for (int l = 1; l < 8; l++)
-        s[0] += s[l];
-    r->sum[thread % 1024] = s[0][0] + s[0][1];
+    r->sum[thread % 1024] = pi_bandwidth_read(r->model.file.map.data + begin, end - begin);
 }
 
 static enum part part_of(int kind)

@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "common/pi_alloc.h"
+#include "common/pi_bandwidth.h"
 #include "common/pi_pool.h"
 #include "common/pi_progress.h"
 #include "runtime/pi_cold.h"
@@ -144,8 +145,6 @@ static void make_layers(struct rig *r, struct pages *p)
 
 /* ---- steps ---- */
 
-typedef uint64_t vec __attribute__((vector_size(16)));
-
 /* As much as an exact step reads, from the layer's begin on. */
 static size_t read_bytes(const struct rig *r)
 {
@@ -155,18 +154,11 @@ static size_t read_bytes(const struct rig *r)
 static void read_words(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     struct rig *r = ctx;
-    const vec *v = r->now->w[r->now->at].gate.data;
-    size_t n = read_bytes(r) / sizeof(vec) / 8, end = share(n, thread + 1, n_threads) * 8;
-    vec s[8] = {{0}};
+    const size_t n = read_bytes(r) / 64, begin = share(n, thread, n_threads) * 64,
+                 end = share(n, thread + 1, n_threads) * 64;
 
-    for (size_t i = share(n, thread, n_threads) * 8; i < end; i += 8) {
-#pragma GCC unroll 8
-        for (size_t l = 0; l < 8; l++)
-            s[l] += v[i + l];
-    }
-    for (int l = 1; l < 8; l++)
-        s[0] += s[l];
-    r->sum[thread % 1024] = s[0][0] + s[0][1];
+    r->sum[thread % 1024] =
+        pi_bandwidth_read((const uint8_t *)r->now->w[r->now->at].gate.data + begin, end - begin);
 }
 
 static void cold(void *ctx, uint32_t thread, uint32_t n_threads)

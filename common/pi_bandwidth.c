@@ -65,6 +65,31 @@ static words sum_line(const uint64_t *line)
     return (v[0] + v[1]) + (v[2] + v[3]);
 }
 
+/* Reads the rows of a walk, side at a time; a sum of what was read, and how many words. */
+static uint64_t read_walk(struct walk walk, uint32_t side, uint64_t *n_words)
+{
+    const uint64_t *row[2][SIDE];
+    words s[SIDE] = {{0}};
+    uint64_t sum = 0;
+
+    *n_words = 0;
+    for (uint32_t n = next_rows(&walk, side, row[0]), n_next, turn = 0; n > 0; n = n_next) {
+        const uint64_t *const *from = row[turn], **next = row[turn ^= 1];
+
+        n_next = next_rows(&walk, side, next);
+        for (uint32_t i = 0; i < ROW_WORDS; i += LINE_WORDS) {
+            for (uint32_t k = 0; k < n_next; k++)
+                __builtin_prefetch(next[k] + i, 0, 2);
+            for (uint32_t k = 0; k < n; k++)
+                s[k] += sum_line(from[k] + i);
+        }
+        *n_words += (uint64_t)n * ROW_WORDS;
+    }
+    for (uint32_t k = 0; k < SIDE; k++)
+        sum += s[k][0] + s[k][1];
+    return sum;
+}
+
 static size_t slice(const struct reading *r, uint32_t thread, uint32_t n_threads)
 {
     return r->n / n_threads * thread / LINE_WORDS * LINE_WORDS;
@@ -73,27 +98,12 @@ static size_t slice(const struct reading *r, uint32_t thread, uint32_t n_threads
 static void read_slice(void *ctx, uint32_t thread, uint32_t n_threads)
 {
     const struct reading *r = ctx;
-    struct walk walk = {r->data + slice(r, thread, n_threads),
-                        r->data + slice(r, thread + 1, n_threads), r->seed != 0,
-                        r->seed * 2654435761u + thread};
-    const uint64_t *row[2][SIDE];
-    words s[SIDE] = {{0}};
+    const struct walk walk = {r->data + slice(r, thread, n_threads),
+                              r->data + slice(r, thread + 1, n_threads), r->seed != 0,
+                              r->seed * 2654435761u + thread};
     uint64_t out[8] = {0};
 
-    for (uint32_t n = next_rows(&walk, r->side, row[0]), n_next, turn = 0; n > 0; n = n_next) {
-        const uint64_t *const *from = row[turn], **next = row[turn ^= 1];
-
-        n_next = next_rows(&walk, r->side, next);
-        for (uint32_t i = 0; i < ROW_WORDS; i += LINE_WORDS) {
-            for (uint32_t k = 0; k < n_next; k++)
-                __builtin_prefetch(next[k] + i, 0, 2);
-            for (uint32_t k = 0; k < n; k++)
-                s[k] += sum_line(from[k] + i);
-        }
-        out[7] += (uint64_t)n * ROW_WORDS;
-    }
-    for (uint32_t k = 0; k < SIDE; k++)
-        out[0] ^= s[k][0] ^ s[k][1];
+    out[0] = read_walk(walk, r->side, &out[7]);
     memcpy(r->sums + 8 * (size_t)thread, out, sizeof(out));
 }
 
@@ -169,4 +179,15 @@ enum pi_code pi_bandwidth_gather(struct pi_pool *pool, double seconds, double *o
                                  struct pi_err *err)
 {
     return measure(pool, seconds, true, out, err);
+}
+
+uint64_t pi_bandwidth_read(const void *from, size_t bytes)
+{
+    const uint64_t *p = from;
+    const size_t n = bytes / sizeof(*p);
+    uint64_t done, sum = read_walk((struct walk){.at = p, .end = p + n}, SIDE, &done);
+
+    for (size_t i = (size_t)done; i < n; i++)
+        sum += p[i];
+    return sum;
 }

@@ -16,4 +16,8 @@ enum pi_code pi_bandwidth_measure(struct pi_pool *pool, double seconds, double *
 enum pi_code pi_bandwidth_gather(struct pi_pool *pool, double seconds, double *out,
                                  struct pi_err *err) PI_MUST_CHECK;
 
+/* Reads bytes, whole words of eight, in order, as one thread of pi_bandwidth_measure() does with eight rows side by side; from: aligned to 8 bytes. The sum of
+ * the words, which a caller keeps, so that no compiler drops the reads. */
+uint64_t pi_bandwidth_read(const void *from, size_t bytes);
+
 #endif

@@ -2,6 +2,9 @@
 pi_unit_tests += tests/t_pool
 tests_t_pool_SOURCES = tests/t_pool.c tests/tap.h
 tests_t_pool_LDADD   = libpi_common.a
+pi_unit_tests += tests/t_bandwidth
+tests_t_bandwidth_SOURCES = tests/t_bandwidth.c tests/tap.h
+tests_t_bandwidth_LDADD   = libpi_common.a
 pi_unit_tests += tests/t_affinity
 tests_t_affinity_SOURCES = tests/t_affinity.c tests/scratch.h tests/tap.h
 tests_t_affinity_LDADD   = libpi_common.a
