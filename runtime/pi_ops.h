@@ -27,7 +27,7 @@
 #define PI_SPAN_COLS \
     32 /* columns of the residual are cut at multiples of it: whole blocks of quantised rows */
 #define PI_CACHE_ROWS \
-    72 /* rows of products of several tokens that are made at a time: a multiple of those that kernels take side by side, 3, 4 or 8 */
+    144 /* rows of products of several tokens that are made at a time: a multiple of those that kernels take side by side, 3, 4, 8 or 16 */
 #define PI_SPAN_ROWS 16  /* rows: whole cache lines of F32 results */
 #define PI_DOWN_TILE 256 /* neurons converted to F32 at a time in the prompt's down product */
 

@@ -12,9 +12,9 @@
 #include <stdbool.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-#define ROWS     19
+#define ROWS     22 /* sixteen side by side and six more */
 #define MOST_X   70
-#define LIST     72 /* rows of a list with masks */
+#define LIST     100 /* rows of a list with masks */
 
 static const enum pi_type types[] = {PI_TYPE_Q8_0, PI_TYPE_Q4_0, PI_TYPE_Q4_1, PI_TYPE_Q5_0,
                                      PI_TYPE_Q5_1, PI_TYPE_Q4_K, PI_TYPE_Q5_K, PI_TYPE_Q6_K};

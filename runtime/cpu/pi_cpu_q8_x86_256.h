@@ -92,6 +92,29 @@ OP GI g_sums(GI sum)
     return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 }
 
+/* What a product of signed bytes is made of: sizes, and x with the weights' signs. */
+#define GS GI
+
+OP GI g_abs(GI w)
+{
+    return _mm256_abs_epi8(w);
+}
+
+OP GS g_signs(GI w)
+{
+    return w;
+}
+
+OP GI g_turn(GI x, GS w)
+{
+    return _mm256_sign_epi8(x, w);
+}
+
+OP GI g_ones(void)
+{
+    return _mm256_set1_epi16(1);
+}
+
 /* Pairs of 16 bits. */
 OP GI g_madd(GI sum, GI w, GI x)
 {

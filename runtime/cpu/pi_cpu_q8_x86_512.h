@@ -92,6 +92,29 @@ OP GI g_sums(GI sum)
     return _mm512_madd_epi16(sum, _mm512_set1_epi16(1));
 }
 
+/* What a product of signed bytes is made of: sizes, and x with the weights' signs. */
+#define GS __mmask64
+
+OP GI g_abs(GI w)
+{
+    return _mm512_abs_epi8(w);
+}
+
+OP GS g_signs(GI w)
+{
+    return _mm512_movepi8_mask(w);
+}
+
+OP GI g_turn(GI x, GS w)
+{
+    return _mm512_mask_sub_epi8(x, w, _mm512_setzero_si512(), x);
+}
+
+OP GI g_ones(void)
+{
+    return _mm512_set1_epi16(1);
+}
+
 /* Pairs of 16 bits. */
 OP GI g_madd(GI sum, GI w, GI x)
 {

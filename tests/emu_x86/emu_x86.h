@@ -70,6 +70,19 @@ static inline int32_t emu_dp(int32_t sum, const uint8_t *a, const int8_t *b)
 
 EMU_LANES(emu_dpbusd, (V s, V a, V b), 16, i, emu_dp(s.i[k], a.ub + 4 * k, b.b + 4 * k))
 
+EMU_LANES(emu_abs_epi8, (V a), 64, b, (int8_t)(a.b[k] < 0 ? -a.b[k] : a.b[k]))
+EMU_LANES(emu_mask_sub_epi8, (V src, uint64_t mask, V a, V b), 64, b,
+          (int8_t)((mask >> k & 1) != 0 ? a.b[k] - b.b[k] : src.b[k]))
+
+EMU uint64_t emu_movepi8_mask(V a)
+{
+    uint64_t mask = 0;
+
+    for (int k = 0; k < 64; k++)
+        mask |= (uint64_t)(a.b[k] < 0) << k;
+    return mask;
+}
+
 EMU V emu_load(const void *p)
 {
     V out;
@@ -196,6 +209,9 @@ EMU_AVX2 __m256i emu_dpbusd_256(__m256i s, __m256i a, __m256i b)
 #define _mm512_madd_epi16                emu_madd_epi16
 #define _mm512_maddubs_epi16             emu_maddubs_epi16
 #define _mm512_dpbusd_epi32              emu_dpbusd
+#define _mm512_abs_epi8                  emu_abs_epi8
+#define _mm512_mask_sub_epi8             emu_mask_sub_epi8
+#define _mm512_movepi8_mask              emu_movepi8_mask
 #define _mm512_cvtepi32_ps               emu_cvtepi32_ps
 #define _mm512_cvtepi8_epi32             emu_cvtepi8_epi32
 #define _mm512_cvtepu8_epi32             emu_cvtepu8_epi32
