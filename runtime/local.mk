@@ -6,7 +6,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_ops.c \
 	runtime/cpu/pi_cpu_quant.c runtime/cpu/pi_cpu_quant_k.c \
 	runtime/cpu/pi_cpu_simd.h runtime/cpu/pi_cpu_simd_plain.h runtime/cpu/pi_cpu_simd_read.h runtime/cpu/pi_cpu_simd_rows.h \
-	runtime/cpu/pi_cpu_simd_block.h runtime/cpu/pi_cpu_simd_many.h \
+	runtime/cpu/pi_cpu_simd_block.h runtime/cpu/pi_cpu_simd_many.h runtime/cpu/pi_cpu_simd_wide.h \
 	runtime/cpu/pi_cpu_simd_q8.h \
 	runtime/cpu/pi_cpu_simd_x86.h \
 	runtime/cpu/pi_cpu_q8_x86.h runtime/cpu/pi_cpu_q8_x86_eight.h runtime/cpu/pi_cpu_q8_x86_many.h runtime/cpu/pi_cpu_q8_x86_panel.h runtime/cpu/pi_cpu_q8_x86_256.h runtime/cpu/pi_cpu_q8_x86_512.h \

@@ -368,6 +368,36 @@ static void test_large(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, 
     free_matrix(&m);
 }
 
+#define WIDE \
+    77 /* rows of a list: whole groups of 24, rows behind them that are side by side, and some alone */
+
+/* Rows that are not quantised, with as many vectors as kernels take at once, a few more and fewer: the bits of one vector alone. */
+static void test_wide(const struct pi_cpu *cpu, enum pi_type type, uint32_t n, uint32_t n_x)
+{
+    const struct pi_cpu_type *k = cpu->type[type];
+    struct matrix m = make_matrix(type, 31, n);
+    float **x = make(n_x, sizeof(*x)), *many = make(n_x, WIDE * sizeof(float)), one[WIDE];
+    const uint32_t n_ids = WIDE - n_x % 5;
+    uint32_t ids[WIDE];
+    int wrong = 0;
+
+    for (uint32_t i = 0; i < WIDE; i++)
+        ids[i] = draw() % m.n_rows;
+    for (uint32_t j = 0; j < n_x; j++)
+        x[j] = draw_vector(n);
+    k->dot_many(m.data, m.stride, ids, n_ids, WIDE - n_ids, (const float *const *)x, n_x, n, many);
+    for (uint32_t j = 0; j < n_x; j++) {
+        k->dot_ids(m.data, m.stride, ids, n_ids, x[j], n, one);
+        for (uint32_t i = 0; i < n_ids; i++)
+            wrong += bits(one[i]) != bits(many[i * n_x + j]);
+        free(x[j]);
+    }
+    EQ(wrong, 0);
+    free(x);
+    free(many);
+    free_matrix(&m);
+}
+
 #define SUMMED 29 /* rows at most */
 
 /* Sums of rows for as many vectors as kernels take at once, fewer and more, in ranges of columns that begin inside a block of the K types: the bits of one vector
@@ -494,12 +524,14 @@ int main(void)
             test_odd_values(cpu, types[t]);
             for (uint32_t n_x = 1; n_x <= 32; n_x += n_x < 10 ? 1 : 11)
                 test_masked(cpu, types[t],
-                            n_x % 2 == 0 && t < PLAIN ? 77
+                            n_x % 2 == 0 && t < PLAIN ? n_x % 4 == 0 ? 1101 : 77
                             : n_x % 3 == 0            ? 1280
                                                       : 512,
                             n_x);
             for (uint32_t n_y = 1; n_y <= 33; n_y += n_y == 9 ? 7 : n_y == 16 ? 15 : 1)
                 test_sums(cpu, types[t], t < PLAIN ? 1283 : 1280, n_y);
+            for (uint32_t n_x = 7; t < PLAIN && n_x <= 70; n_x += n_x < 33 ? 1 : 37)
+                test_wide(cpu, types[t], 255 + n_x % 4 * 339, n_x);
             if (t < PLAIN)
                 continue;
             test_odd_scales(cpu, types[t]);
