@@ -290,10 +290,6 @@ INLINE uint32_t inputs_of(const float *const *x, uint32_t n_x, uint32_t n, float
     return j;
 }
 
-/* The numbers of a group's rows. */
-static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
-                                              12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
-
 #include "runtime/cpu/pi_cpu_simd_wide.h"
 
 /* MANY(rows, nx, row, in, n, out, ldo, ahead) and AXPYS(rows, row, a, lda, y, n_y, begin, end, ahead) with the readers of type T; M: rows and X: vectors side by
@@ -304,7 +300,7 @@ static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,
                                     uint32_t n_x, uint32_t n, float *out, size_t ldo)             \
     {                                                                                             \
         const struct share each = share_of(BYTES(n), n, n_x);                                     \
-        uint32_t i = WIDE_##T(wide_all, base, stride, ids, n_ids, n_next, x, n_x, n, out, ldo);   \
+        uint32_t i = WIDE_##T(base, stride, ids, n_ids, n_next, x, n_x, n, out, ldo);             \
         for (; n_ids - i >= (M); i += (M)) {                                                      \
             const void *row[M];                                                                   \
             for (uint32_t r = 0; r < (M); r++)                                                    \
@@ -359,6 +355,10 @@ static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,
         }                                                                                         \
     }
 
+/* The numbers of a group's rows. */
+static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                              12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
+
 #define INPUT_AT(j) (&x[j])
 
 /* The kernels of rows that choose among the vectors: stretches of rows that want all of them are done as above, the others in groups, vector after vector. A row alone with
@@ -369,8 +369,6 @@ static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,
                                      const struct input *x, uint32_t n_x, uint32_t n, float **to)  \
     {                                                                                              \
         const size_t row_bytes = BYTES(n);                                                         \
-        if (WIDE_##T(chosen_group, g, mask, x, n_x, n, to))                                        \
-            return;                                                                                \
         GROUP_PRODUCTS(M, X, MANY, dot_up_to_##T, INPUT_AT);                                       \
     }                                                                                              \
     static TARGET void dot_masked_##T(const void *base, size_t stride, const uint32_t *ids,        \
@@ -389,8 +387,6 @@ static const uint32_t all_rows[GROUP_ROWS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,
     static TARGET void axpy_group_##T(struct rows_group *g, const uint32_t *mask, const float **a, \
                                       float *const *y, uint32_t n_y, uint32_t begin, uint32_t end) \
     {                                                                                              \
-        if (WIDE_##T(added_group, g, mask, a, y, n_y, begin, end))                                 \
-            return;                                                                                \
         for (uint32_t j = 0; j < n_y; j++) {                                                       \
             uint32_t list[GROUP_ROWS + 1], n = list_rows(g->n, all_rows, mask, j, list);           \
             for (uint32_t r = 0, k; r < n; r += k) {                                               \
