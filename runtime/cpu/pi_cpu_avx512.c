@@ -10,7 +10,6 @@
 #else
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
 #endif
-#define FAR_STREAMS
 #include "runtime/cpu/pi_cpu_simd_x86.h"
 
 #define W  16

@@ -9,7 +9,6 @@
 #else
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
 #endif
-#define FAR_STREAMS
 #define PREFIX pi_avx512_
 #include "runtime/cpu/pi_cpu_q8_x86_512.h"
 #include "runtime/cpu/pi_cpu_simd_q8.h"

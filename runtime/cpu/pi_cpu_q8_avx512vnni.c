@@ -10,7 +10,6 @@
 #define TARGET \
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni")))
 #endif
-#define FAR_STREAMS
 #define PREFIX    pi_avx512vnni_
 #define DPBUSD    _mm256_dpbusd_epi32
 #define DPBUSD512 _mm512_dpbusd_epi32

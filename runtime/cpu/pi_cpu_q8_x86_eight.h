@@ -110,15 +110,6 @@ OP void e_fifths(const uint8_t *a, const uint8_t *b, VB *first, VB *second)
     *second = b_or(*second, b_and(_mm256_cmpeq_epi8(b_and(high, one), one), sixteen));
 }
 
-/* Read as unsigned, with a bias of 128. */
-OP void e_unpack_q8_0(const void *a, const void *b, VB *first, VB *second)
-{
-    const int8_t *qa = Q8_BLOCK(q8_0, a, 0)->q, *qb = Q8_BLOCK(q8_0, b, 0)->q;
-
-    *first = b_xor(e_pair(qa, qb), b_set(128));
-    *second = b_xor(e_pair(qa + 16, qb + 16), b_set(128));
-}
-
 OP void e_unpack_q4_0(const void *a, const void *b, VB *first, VB *second)
 {
     e_halves(Q8_BLOCK(q4_0, a, 0)->q, Q8_BLOCK(q4_0, b, 0)->q, first, second);
@@ -169,7 +160,7 @@ INLINE void e_block(struct e_reader rd, const void *const *row, const struct pi_
         VB start = _mm256_setzero_si256(), p[4];
 
         if (b % (AHEAD / PI_BLOCK) == 0)
-            look_near(&ahead);
+            look_ahead(&ahead);
         if (rd.bias != 0)
             start = e_minus(e_next(e_next(start, b_set(rd.bias), x0), b_set(rd.bias), x1));
 #pragma GCC unroll 4
@@ -311,7 +302,7 @@ INLINE void e_super(e_unpack_fn unpack, size_t size, bool wide, const void *cons
             VB even[4], odd[4];
 
             if (i % (AHEAD / PI_BLOCK / 2) == 0)
-                look_near(&ahead);
+                look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int p = 0; p < 4; p++) {
                 VB w[2], v[2];
@@ -379,7 +370,7 @@ OP void e_super_q6_k(const void *const *row, const struct pi_q8 *x, uint32_t n, 
         for (int i = 0; i < 2; i++, x += 4) {
             VB sums[8];
 
-            look_near(&ahead);
+            look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int k = 0; k < 4; k++)
                 e_products_q6_k(row, at + 64 * (size_t)i,
@@ -512,14 +503,16 @@ INLINE void e_super_many(e_unpack_fn unpack, size_t size, bool wide, int nx, con
     e_store(nx, sum, out, ldo);
 }
 
-/* ---- what pi_cpu_simd_q8.h takes eight rows with; none for Q8_0 without DPBUSD ---- */
+/* ---- what pi_cpu_simd_q8.h takes eight rows with; none for Q8_0 ---- */
 
-#define E_DOT(T, EIGHT_ROWS, ...)                                                           \
-    static TARGET void eight_rows_##T(uint32_t rows, const void *const *row, const void *x, \
-                                      uint32_t n, float *out, struct ahead ahead)           \
-    {                                                                                       \
-        (void)rows;                                                                         \
-        EIGHT_ROWS(__VA_ARGS__ row, x, n, out, ahead);                                      \
+typedef void (*eight_rows_fn)(const void *const *row, const struct pi_q8 *x, uint32_t n, float *out,
+                              struct ahead ahead);
+
+#define E_DOT(T, EIGHT_ROWS, ...)                                                                \
+    static TARGET void eight_rows_##T(const void *const *row, const struct pi_q8 *x, uint32_t n, \
+                                      float *out, struct ahead ahead)                            \
+    {                                                                                            \
+        EIGHT_ROWS(__VA_ARGS__ row, x, n, out, ahead);                                           \
     }
 #define E_READER(T, BIAS, WIDE, OFFSET)        \
     ((struct e_reader){.unpack = e_unpack_##T, \
@@ -527,17 +520,12 @@ INLINE void e_super_many(e_unpack_fn unpack, size_t size, bool wide, int nx, con
                        .wide = (WIDE),         \
                        .offset = (OFFSET),     \
                        .size = sizeof(struct pi_block_##T)})
-#define E_Q8_0 E_READER(q8_0, 128, false, false)
 #define E_Q4_0 E_READER(q4_0, 8, false, false)
 #define E_Q4_1 E_READER(q4_1, 0, false, true)
 #define E_Q5_0 E_READER(q5_0, 16, false, false)
 #define E_Q5_1 E_READER(q5_1, 0, true, true)
 
-#if defined(DPBUSD)
-E_DOT(q8_0, e_block, E_Q8_0, )
-#else
 #define eight_rows_q8_0 NULL
-#endif
 E_DOT(q4_0, e_block, E_Q4_0, )
 E_DOT(q4_1, e_block, E_Q4_1, )
 E_DOT(q5_0, e_block, E_Q5_0, )

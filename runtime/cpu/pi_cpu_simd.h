@@ -150,10 +150,9 @@
 
 /* Twice ROWS rows that are not quantised. */
 #define PLAIN_EIGHT(T, DOT, AXPY, BYTES)                                                        \
-    static TARGET void dot_eight_##T(uint32_t rows, const void *const *row, const void *x,      \
-                                     uint32_t n, float *out, struct ahead ahead)                \
+    static TARGET void dot_eight_##T(const void *const *row, const void *x, uint32_t n,         \
+                                     float *out, struct ahead ahead)                            \
     {                                                                                           \
-        (void)rows;                                                                             \
         const struct input in = *(const struct input *)x;                                       \
         DOT(2 * ROWS, row, in, n, out, ahead);                                                  \
     }                                                                                           \

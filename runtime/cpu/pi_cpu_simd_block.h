@@ -122,7 +122,7 @@ INLINE void dot_block(struct reader rd, int rows, const void *const *row, struct
             VF q[NV], x[NV];
 
             if (i % (AHEAD / PI_BLOCK) == 0)
-                look_near(&ahead);
+                look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int k = 0; k < NV; k++)
                 x[k] = v_load(in.x + (size_t)(b + i) * PI_BLOCK + k * W);
@@ -175,7 +175,7 @@ INLINE void axpy_block(struct reader rd, int rows, const void *const *row, const
             VF yv[NV];
 
             if ((b - begin / PI_BLOCK) % (AHEAD / PI_BLOCK) == 0)
-                look_near(&ahead);
+                look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int k = 0; k < NV; k++)
                 yv[k] = v_load(at + k * W);

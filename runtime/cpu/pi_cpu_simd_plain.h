@@ -15,7 +15,7 @@ INLINE void dot_piece(load_fn load, int rows, const void *const *row, const floa
     for (; at < to; at += 2 * W) {
         VF x0 = v_load(x + at), x1 = v_load(x + at + W);
 
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             sum[r][0] = v_fma(load(row[r], at), x0, sum[r][0]);
             sum[r][1] = v_fma(load(row[r], at + W), x1, sum[r][1]);
@@ -30,7 +30,7 @@ INLINE void dot_rest(load_fn load, part_fn part, int rows, const void *const *ro
     if (n - i >= W) {
         VF x0 = v_load(x + i);
 
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
             sum[r][0] = v_fma(load(row[r], i), x0, sum[r][0]);
         i += W;
@@ -38,20 +38,20 @@ INLINE void dot_rest(load_fn load, part_fn part, int rows, const void *const *ro
     if (i < n) {
         VF x1 = v_load_part(x + i, n - i);
 
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
             sum[r][1] = v_fma(part(row[r], i, n - i), x1, sum[r][1]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         out[r] = v_sum(v_add(sum[r][0], sum[r][1]));
 }
 
-/* Up to ROWS rows side by side, or twice ROWS: those in two halves, which take turns after every AHEAD elements, where there are not registers for all their sums. */
+/* Up to ROWS rows side by side, or twice ROWS: those in two halves, which take turns after every AHEAD elements, for there are not registers for all their sums. */
 INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *row, const float *x,
                       uint32_t n, float *out, struct ahead ahead)
 {
-    const int half = rows > ROWS && W < 16 ? ROWS : rows;
+    const int half = rows > ROWS ? ROWS : rows;
     const size_t whole = n - n % (2 * W);
     VF sum[2 * ROWS][2];
 
@@ -60,7 +60,7 @@ INLINE void dot_plain(load_fn load, part_fn part, int rows, const void *const *r
         sum[r][0] = sum[r][1] = v_zero();
     for (size_t at = 0, to; at < whole; at = to) {
         to = whole - at < AHEAD ? whole : at + AHEAD;
-        look_near(&ahead);
+        look_ahead(&ahead);
         dot_piece(load, half, row, x, at, to, sum);
         if (rows > half)
             dot_piece(load, half, row + half, x, at, to, sum + half);
@@ -84,7 +84,7 @@ INLINE void axpy_plain(load_fn load, part_fn part, int rows, const void *const *
     while (at < whole) {
         const size_t to = whole - at < AHEAD ? whole : at + AHEAD;
 
-        look_near(&ahead);
+        look_ahead(&ahead);
         for (; at < to; at += 2 * W) {
             VF y0 = v_load(y + at), y1 = v_load(y + at + W);
 
@@ -138,20 +138,10 @@ INLINE bool short_rows(const uint32_t *ids, uint32_t n_rows, size_t stride, size
 /* Rows that are not quantised, side by side: twice ROWS with AVX2, without asking for the next ones but where those lie scattered and are shorter than
  * LONG_BYTES; the hardware's prefetchers follow eight rows as well as four, and what is asked for beside them takes their place. Measured on two Zen 3 cores, both ways in
  * turn, shares of a plain read, rows of 4 KB that begin where a page does: all rows 0.98 with four rows and asking, 1.10 with eight; one in ten 0.86 and 0.93 (with
- * asking 0.96); sums 0.95 and 1.04, 0.87 and 0.95 (1.00). 8 KB: 1.11 and 1.18, 0.97 and 1.05 (with asking 0.94), sums 1.05 and 1.26, 0.94 and 1.11. NEON
- * was not measured this way and stays at four. AVX-512: twice ROWS too, and the next ones always asked for, on Sapphire Rapids 1.02 to 1.1 times as fast as four
- * (columns 2048 to 11008, all rows and one in ten, products and sums). */
-#if defined(FAR_STREAMS)
-#define PLAIN_ONE  false
-#define PLAIN_SIDE (2 * ROWS)
-#define LONG_BYTES SIZE_MAX
-#define NEAR_ROWS  1
-#else
-#define PLAIN_ONE  true
+ * asking 0.96); sums 0.95 and 1.04, 0.87 and 0.95 (1.00). 8 KB: 1.11 and 1.18, 0.97 and 1.05 (with asking 0.94), sums 1.05 and 1.26, 0.94 and 1.11. AVX-512
+ * and NEON were not measured this way and stay at four. */
 #define PLAIN_SIDE (W == 8 ? 2 * ROWS : ROWS)
 #define LONG_BYTES 6144
-#define NEAR_ROWS  (3 * ROWS)
-#endif
 
 /* Rows i.. of a list (NULL: all), as many as are side by side, and those that are to be asked for meanwhile. */
 struct eight {
@@ -167,7 +157,7 @@ INLINE struct eight take_eight(const void *base, size_t stride, const uint32_t *
 
     for (uint32_t r = 0; r < 2 * ROWS; r++)
         e.row[r] = row_at(base, stride, ids != NULL ? ids[i + r] : i + r);
-    if (ids == NULL || row_bytes >= LONG_BYTES || ids[i + 2 * ROWS - 1] - ids[i] < NEAR_ROWS)
+    if (ids == NULL || row_bytes >= LONG_BYTES || ids[i + 2 * ROWS - 1] - ids[i] < 3 * ROWS)
         e.n_next = 0;
     for (uint32_t r = 0; r < e.n_next; r++)
         e.next[r] = row_at(base, stride, ids[i + 2 * ROWS + r]);
@@ -175,15 +165,17 @@ INLINE struct eight take_eight(const void *base, size_t stride, const uint32_t *
 }
 
 /* out[0..2 ROWS) */
+typedef void (*plain_eight_fn)(const void *const *row, const void *x, uint32_t n, float *out,
+                               struct ahead ahead);
 
 /* Rows that are not quantised; one by one where they are short. */
-INLINE void take_plain_rows(some_rows_fn eight, some_rows_fn some, const void *base, size_t stride,
-                            const uint32_t *ids, uint32_t n_rows, const void *x, uint32_t n,
-                            size_t row_bytes, float *out)
+INLINE void take_plain_rows(plain_eight_fn eight, some_rows_fn some, const void *base,
+                            size_t stride, const uint32_t *ids, uint32_t n_rows, const void *x,
+                            uint32_t n, size_t row_bytes, float *out)
 {
     const uint32_t far = (uint32_t)(SHORT_AHEAD / (row_bytes + 1)) + 1;
-    const bool one_by_one = PLAIN_ONE && short_rows(ids, n_rows, stride, row_bytes);
-    uint32_t i = take_far(eight, 2 * ROWS, base, stride, ids, n_rows, x, n, row_bytes, out);
+    const bool one_by_one = short_rows(ids, n_rows, stride, row_bytes);
+    uint32_t i = 0;
 
     for (; one_by_one && i < n_rows; i++) {
         const void *row[1] = {row_at(base, stride, ids != NULL ? ids[i] : i)};
@@ -197,7 +189,7 @@ INLINE void take_plain_rows(some_rows_fn eight, some_rows_fn some, const void *b
     for (; PLAIN_SIDE > ROWS && n_rows - i >= 2 * ROWS; i += 2 * ROWS) {
         const struct eight e = take_eight(base, stride, ids, i, n_rows, row_bytes);
 
-        eight(2 * ROWS, e.row, x, n, out + i, ahead_one(e.next, e.n_next, 0, row_bytes, n));
+        eight(e.row, x, n, out + i, ahead_one(e.next, e.n_next, 0, row_bytes, n));
     }
     take_rows_by(ahead_one, some, ids != NULL ? base : row_at(base, stride, i), stride,
                  ids != NULL ? ids + i : NULL, n_rows - i, x, n, row_bytes, out + i);

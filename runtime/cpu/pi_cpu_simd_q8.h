@@ -177,14 +177,14 @@ INLINE void q8_block(struct q8_reader rd, int rows, int nx, const void *const *r
     for (int j = 0; j < nx; j++)
         sum[j] = q_zero();
     for (; nx == 1 && n_blocks - b >= some; b += some) {
-        look_near(&ahead);
+        look_ahead(&ahead);
 #pragma GCC unroll 4
         for (uint32_t i = 0; i < some; i++)
             q8_add_block(rd, rows, 1, row, x, b + i, sum);
     }
     for (; b < n_blocks; b++) {
         if (b % some == 0)
-            look(&ahead, NEAR && nx == 1);
+            look_ahead(&ahead);
         q8_add_block(rd, rows, nx, row, x, b, sum);
     }
     q8_store(rows, nx, sum, out, ldo);
@@ -213,7 +213,7 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
             VB w[ROWS];
 
             if (i % (AHEAD / PI_BLOCK) == 0)
-                look(&ahead, NEAR && nx == 1);
+                look_ahead(&ahead);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
                 w[r] = rd.unpack(row[r], b * Q8_PARTS + i);
@@ -243,14 +243,12 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
 #include "runtime/cpu/pi_cpu_q8_x86_many.h"
 
 /* take_rows(), by eights while there are. */
-INLINE void q8_take(some_rows_fn some, some_rows_fn eight, const void *base, size_t stride,
+INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, size_t stride,
                     const uint32_t *ids, uint32_t n_rows, const struct pi_q8 *x, uint32_t n,
                     size_t row_bytes, float *out)
 {
     uint32_t i = 0;
 
-    if (eight != NULL)
-        i = take_far(eight, EIGHT, base, stride, ids, n_rows, x, n, row_bytes, out);
     for (; eight != NULL && n_rows - i >= EIGHT; i += EIGHT) {
         uint32_t n_next = least(n_rows - i - EIGHT, EIGHT);
         const void *row[EIGHT];
@@ -260,7 +258,7 @@ INLINE void q8_take(some_rows_fn some, some_rows_fn eight, const void *base, siz
             row[r] = row_at(base, stride, ids != NULL ? ids[i + r] : i + r);
         for (uint32_t r = 0; r < n_next; r++)
             next[r] = row_at(base, stride, ids != NULL ? ids[i + EIGHT + r] : i + EIGHT + r);
-        eight(EIGHT, row, x, n, out + i, ahead_rows(next, n_next, 0, row_bytes, n));
+        eight(row, x, n, out + i, ahead_rows(next, n_next, 0, row_bytes, n));
     }
     if (ids == NULL)
         take_rows(some, row_at(base, stride, i), stride, NULL, n_rows - i, x, n, row_bytes,

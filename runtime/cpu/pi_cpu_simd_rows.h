@@ -1,8 +1,7 @@
 /*
  * pi_cpu_simd_rows.h - how the vector kernels walk over rows, whatever they make of them: a few side by side, the next ones asked for meanwhile.
  *
- * The file that includes it defines before: TARGET (the functions' target attribute); FAR_STREAMS where rows for one vector are to be walked over in streams that
- * are far from each other, and asked for into the L1 cache (all tables of AVX-512).
+ * The file that includes it defines TARGET (the functions' target attribute) before.
  */
 #ifndef PI_CPU_SIMD_ROWS_H
 #define PI_CPU_SIMD_ROWS_H
@@ -26,37 +25,16 @@ struct ahead {
     uint64_t at, step;      /* bytes, in 1/256 */
 };
 
-INLINE void look(struct ahead *a, bool near)
+/* Called before every AHEAD elements. */
+INLINE void look_ahead(struct ahead *a)
 {
     uint64_t from = (a->at / 256 + 63) & ~(uint64_t)63, to = (a->at + a->step) / 256;
 
     for (uint32_t r = 0; r < a->n; r++) {
-        for (uint64_t b = from; b < to; b += 64) {
-            if (near)
-                __builtin_prefetch(a->row[r] + b, 0, 3);
-            else
-                __builtin_prefetch(a->row[r] + b, 0, 2);
-        }
+        for (uint64_t b = from; b < to; b += 64)
+            __builtin_prefetch(a->row[r] + b, 0, 2);
     }
     a->at += a->step;
-}
-
-/* Called before every AHEAD elements. */
-INLINE void look_ahead(struct ahead *a)
-{
-    look(a, false);
-}
-
-/* The same in kernels for one vector. Into L1, measured on Sapphire Rapids, one row in ten with quantised activations, GB/s of a core in place of L2: Q8_0, Q4_0 and Q4_K
- * of 2048 columns 8.2, 8.0, 8.0 and 7.8, 7.0, 7.3; of 4096 11.7, 10.0, 9.1 and 11.7, 9.4, 8.6; longer rows no difference. */
-#if defined(FAR_STREAMS)
-#define NEAR true
-#else
-#define NEAR false
-#endif
-INLINE void look_near(struct ahead *a)
-{
-    look(a, NEAR);
 }
 
 /* The same for kernels that are bound by instructions: whole lines, of as many rows as are in hand (those themselves, where fewer come next; they are in the
@@ -194,46 +172,11 @@ INLINE void take_rows_by(ahead_fn ahead, some_rows_fn some, const void *base, si
     }
 }
 
-/* As many of n_rows rows (number ids[i], or i where ids is NULL) as divide by side, side of them side by side, each the next one of its own stretch of them; how many
- * they were. Where rows lie one behind the other, each stream goes on where its row ends, in a page of its own; rows beside each other are streams inside a few
- * pages, of which the L2 prefetcher of Intel's follows one each. Measured on a core of Sapphire Rapids, pages of 4 KB, GB/s beside 15 to 17 of eight streams that
- * are only read: products with quantised activations of 2048 columns, Q8_0 9.1 and 13.4, Q4_0 9.4 and 15.7, Q4_K 9.9 and 17.0; of 4096,
- * Q8_0 9.5 and 15.6, Q4_0 9.2 and 14.4; F16 of 1024 columns 8.8 and 16.3, of 5120 13.0 and 15.3; where rows are whole pages nothing. */
-#if defined(FAR_STREAMS)
-INLINE uint32_t take_far(some_rows_fn some, uint32_t side, const void *base, size_t stride,
-                         const uint32_t *ids, uint32_t n_rows, const void *x, uint32_t n,
-                         size_t row_bytes, float *out)
-{
-    const uint32_t each = n_rows / side;
-
-    for (uint32_t i = 0; i < each; i++) {
-        const uint32_t n_next = i + 1 < each ? side : 0;
-        const void *row[2 * ROWS];
-        const char *next[2 * ROWS] = {NULL};
-        float made[2 * ROWS];
-
-        for (uint32_t r = 0, at = i; r < side; r++, at += each)
-            row[r] = row_at(base, stride, ids != NULL ? ids[at] : at);
-        for (uint32_t r = 0, at = i + 1; r < n_next; r++, at += each)
-            next[r] = row_at(base, stride, ids != NULL ? ids[at] : at);
-        some(side, row, x, n, made, ahead_one(next, n_next, 0, row_bytes, n));
-        for (uint32_t r = 0; r < side; r++)
-            out[r * each + i] = made[r];
-    }
-    return side * each;
-}
-#else
-#define take_far(...) 0
-#endif
-
 /* Quantised rows. */
 INLINE void take_rows(some_rows_fn some, const void *base, size_t stride, const uint32_t *ids,
                       uint32_t n_rows, const void *x, uint32_t n, size_t row_bytes, float *out)
 {
-    const uint32_t i = take_far(some, ROWS, base, stride, ids, n_rows, x, n, row_bytes, out);
-
-    take_rows_by(ahead_rows, some, ids != NULL ? base : row_at(base, stride, i), stride,
-                 ids != NULL ? ids + i : NULL, n_rows - i, x, n, row_bytes, out + i);
+    take_rows_by(ahead_rows, some, base, stride, ids, n_rows, x, n, row_bytes, out);
 }
 
 /* ---- several vectors ---- */
