@@ -47,7 +47,8 @@ libpi_runtime_a_SOURCES = \
 	runtime/server/pi_clerk.c runtime/server/pi_clerk.h \
 	runtime/server/pi_origin.c runtime/server/pi_origin.h \
 	runtime/server/pi_watch.c runtime/server/pi_watch.h \
-	runtime/pi_verify.c runtime/pi_verify.h
+	runtime/pi_verify.c runtime/pi_verify.h \
+	runtime/pi_width.c runtime/pi_width.h
 libpi_runtime_a_CFLAGS = $(AM_CFLAGS)
 
 # The GPU's files: CUDA, and the C that only makes sense beside it. Built into libpi_runtime.a where there is nvcc,

@@ -2,7 +2,7 @@
  * pi_batcher.h - the decode core of every front end: sequences that come and go, decoded together (continuous batching, Orca, Yu et al. 2022).
  *
  * A round feeds one chunk of one waiting prompt (they take turns, first come, first served; sequences that are being decoded wait for no more than that), then one token of
- * each sequence that is being decoded, in one step of the engine. Prompts are cut at multiples of PI_PROMPT_CHUNK from position 0, draws depend on (seed, position)
+ * each sequence that is being decoded, in one batch, which the engine may cut into steps. Prompts are cut at multiples of PI_PROMPT_CHUNK from position 0, draws depend on (seed, position)
  * alone and the engine's results for a token on that token's sequence alone, so a sequence's text does not depend on who else is there. (An engine on a GPU keeps that to the last bit
  * with one_by_one alone.)
  *
@@ -116,6 +116,7 @@ enum pi_code pi_batcher_round(struct pi_batcher *b, struct pi_err *err) PI_MUST_
 
 /* Totals since the batcher was made. */
 struct pi_batcher_totals {
+    /* steps: batches of decode, whatever the engine makes of them */
     uint64_t prompt_tokens, reused_tokens, drawn_tokens, steps, step_tokens;
     double s_prompt, s_decode; /* seconds in chunks and in steps */
 };

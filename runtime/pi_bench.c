@@ -4,6 +4,7 @@
 
 #include "common/pi_alloc.h"
 #include "common/pi_progress.h"
+#include "runtime/pi_width.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -149,15 +150,30 @@ static enum pi_code step(struct bench *b, struct pi_err *err)
     return pi_engine_run(b->l->engine, PI_PHASE_DECODE, &batch, b->logits, err);
 }
 
+/* The last of these steps is repeated until all ways to cut the batch are measured, so that they take no more of the context. */
+static enum pi_code warm_up(struct bench *b, struct pi_err *err)
+{
+    enum pi_code rc = PI_OK;
+
+    for (uint32_t i = 0; i < PI_BENCH_WARM_STEPS; i++) {
+        PI_TRY(pick(b, err));
+        PI_TRY(step(b, err));
+    }
+    for (uint32_t i = 0; i < PI_WIDTH_TRIES && !pi_engine_hold_width(b->l->engine, b->n_seq); i++) {
+        PI_TRY(pi_interrupt_check(err));
+        b->at--;
+        PI_TRY(step(b, err));
+    }
+out:
+    return rc;
+}
+
 static enum pi_code decode(struct bench *b, struct pi_err *err)
 {
     enum pi_code rc = PI_OK;
 
     b->at = b->n_prompt;
-    for (uint32_t i = 0; i < PI_BENCH_WARM_STEPS; i++) {
-        PI_TRY(pick(b, err));
-        PI_TRY(step(b, err));
-    }
+    PI_TRY(warm_up(b, err));
     pi_engine_take_stats(b->l->engine, &b->f.stats);
     pi_engine_take_timing(b->l->engine, &b->f.timing);
     for (uint32_t i = 0; i < b->o->bench_tokens; i++) {
@@ -173,6 +189,7 @@ static enum pi_code decode(struct bench *b, struct pi_err *err)
     }
     pi_engine_take_stats(b->l->engine, &b->f.stats);
     pi_engine_take_timing(b->l->engine, &b->f.timing);
+    b->f.at_once = pi_width_share(b->n_seq, (uint32_t)(b->f.timing.steps / b->f.n_steps));
 out:
     return rc;
 }

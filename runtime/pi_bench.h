@@ -2,7 +2,8 @@
  * pi_bench.h - pi-run --bench: how fast prompts are read and tokens decoded, where a step's time goes, and how far that is from what memory allows.
  *
  * Each of --parallel sequences gets a prompt of random tokens, then all are decoded together, a token of each a step. Before that a short prompt and a few
- * steps warm everything up. Steps are timed from the tokens to the logits; drawing the next tokens lies between them and is told apart.
+ * steps warm everything up, and how many sequences go through the engine at a time is tried and chosen (pi_width.h); it stays from then on. Steps are timed from the tokens to
+ * the logits; drawing the next tokens lies between them and is told apart.
  */
 #ifndef PI_BENCH_H
 #define PI_BENCH_H
@@ -18,6 +19,7 @@ struct pi_bench_figures {
     double prompt_seconds;
     uint32_t n_steps;
     double *step_seconds;  /* (n_steps), ascending; owned by the run */
+    uint32_t at_once;      /* most sequences that went through the engine together, in each step */
     double decode_seconds; /* their sum */
     double sampling_seconds;
     struct pi_engine_timing timing; /* of those steps */

@@ -217,13 +217,13 @@ static json_t *json_run(const struct report *r)
 {
     const struct pi_loaded *l = r->l;
 
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:s, s:I, s:f}", "model",
-                     r->name, "device", r->device, "mode", pi_mode_name(l->mode), "act",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:f}",
+                     "model", r->name, "device", r->device, "mode", pi_mode_name(l->mode), "act",
                      pi_act_type_name(l->act), "threads", (int)pi_pool_size(l->pool), "vram_budget",
                      l->gpu >= 0 ? json_integer((json_int_t)l->place.budget) : json_null(),
                      "context", (int)l->n_ctx, "parallel", (int)r->o->n_parallel, "prompt",
-                     (int)r->o->bench_prompt, "steps", (int)r->f->n_steps, "tokens",
-                     r->o->bench_random ? "random" : "drawn", "seed",
+                     (int)r->o->bench_prompt, "steps", (int)r->f->n_steps, "step_sequences",
+                     (int)r->f->at_once, "tokens", r->o->bench_random ? "random" : "drawn", "seed",
                      (json_int_t)r->o->sampler.seed, "load_seconds", r->f->load_seconds);
 }
 
@@ -375,8 +375,11 @@ static enum pi_code print_text(const struct report *r, struct pi_err *err)
         printf("prompt      %llu tokens, %.1f tokens/s\n", (unsigned long long)f->n_prompt,
                ratio((double)f->n_prompt, f->prompt_seconds));
     print_streamed(r);
-    printf("decode      %u steps, %.1f tokens/s (%.1f with the drawing of tokens)\n",
-           (unsigned)f->n_steps, ratio(decoded(r), f->decode_seconds),
+    printf("decode      %u steps", (unsigned)f->n_steps);
+    if (f->at_once < r->o->n_parallel)
+        printf(" of %u sequences, %u at a time", (unsigned)r->o->n_parallel, (unsigned)f->at_once);
+    printf(", %.1f tokens/s (%.1f with the drawing of tokens)\n",
+           ratio(decoded(r), f->decode_seconds),
            ratio(decoded(r), f->decode_seconds + f->sampling_seconds));
     printf("step        mean %.3f ms, median %.3f, P95 %.3f, P99 %.3f\n",
            1e3 * per_step(r, f->decode_seconds), percentile(r, 0.5), percentile(r, 0.95),

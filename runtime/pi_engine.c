@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(PI_WIDTH_MOST == PI_DECODE_TOKENS && PI_WIDTH_MOST == PI_DEV_MAX_TOKENS,
+               "tokens of a decode step");
+
 #define DEFAULT_BATCH 512
 
 const char *pi_act_type_name(enum pi_act_type type)
@@ -95,12 +98,15 @@ static enum pi_code check_options(const struct pi_model *m, const struct pi_pred
     return PI_OK;
 }
 
-/* Most tokens of a decode step. */
+/* Tokens of a decode step that there are buffers for, and graphs. */
 static uint32_t decode_tokens(const struct pi_engine_options *opt)
 {
+    const uint32_t n =
+        opt->step_width > 0 && opt->step_width < opt->n_seq ? opt->step_width : opt->n_seq;
+
     if (opt->on_gpu)
-        return opt->one_by_one ? 1 : pi_dev_decode_tokens(opt->n_seq);
-    return opt->n_seq < 4 ? 4 : opt->n_seq < PI_DECODE_TOKENS ? opt->n_seq : PI_DECODE_TOKENS;
+        return pi_dev_decode_tokens(n);
+    return n < 4 ? 4 : n < PI_DECODE_TOKENS ? n : PI_DECODE_TOKENS;
 }
 
 enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor *pred,
@@ -129,6 +135,10 @@ enum pi_code pi_engine_create(struct pi_model *model, const struct pi_predictor 
     e->s.n_units = split != NULL ? 2 : 1;
     e->s.n_lanes = pi_pool_size(pool);
     e->s.n_dec = decode_tokens(opt);
+    pi_width_init(&e->width,
+                  opt->step_width > 0 && opt->step_width < e->s.n_dec ? opt->step_width
+                                                                      : e->s.n_dec,
+                  opt->choose_width);
     PI_TRY(pi_cpu_select(&e->s.cpu, err));
     if (pred != NULL)
         PI_TRY(check_predictor(model, pred, e->s.cpu, err));
@@ -265,6 +275,8 @@ static enum pi_code decode_piece(struct pi_engine *e, uint32_t n, struct pi_err 
 
     e->timing.steps++;
     e->n_steps += rc == PI_OK;
+    if (rc == PI_OK)
+        pi_width_note(&e->width, n, seconds);
     e->timing.seconds_total += seconds;
     if (e->gpu != NULL) /* it keeps the rest of the account */
         return rc;
@@ -298,15 +310,20 @@ enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struc
                            float *logits_out, struct pi_err *err)
 {
     struct pi_state *s = &e->s;
-    uint32_t most = phase == PI_PHASE_DECODE ? s->n_dec : e->n_batch;
+    uint32_t n_steps = 0;
     int32_t *next = NULL;
     enum pi_code rc;
 
     PI_ALLOC(next, s->kv.n_seq, err);
     PI_TRY(check_batch(e, batch, next, err));
     PI_TRY(begin_trace(e, phase, batch, err));
+    if (phase == PI_PHASE_DECODE)
+        n_steps = pi_width_begin(&e->width, batch->n_tok);
     for (uint32_t t = 0; t < batch->n_tok;) {
-        uint32_t n = batch->n_tok - t < most ? batch->n_tok - t : most;
+        const uint32_t left = batch->n_tok - t;
+        const uint32_t n = phase == PI_PHASE_DECODE ? pi_width_share(left, n_steps--)
+                           : left < e->n_batch      ? left
+                                                    : e->n_batch;
 
         PI_TRY(run_piece(e, phase, batch, t, n, logits_out, err));
         for (uint32_t i = 0; i < n; i++) {
@@ -321,6 +338,11 @@ enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struc
 out:
     free(next);
     return rc;
+}
+
+bool pi_engine_hold_width(struct pi_engine *e, uint32_t n_tok)
+{
+    return pi_width_hold(&e->width, n_tok);
 }
 
 void pi_engine_truncate(struct pi_engine *e, uint32_t seq, int32_t pos)

@@ -50,9 +50,10 @@ struct pi_engine_options {
     bool on_gpu;
     int gpu; /* index, with on_gpu */
     enum pi_handover gpu_handover;
-    /* with on_gpu: a decode step is one token's, so that a sequence is told the same alone and among others: sums of steps of more tokens have other orders there. On a
-     * CPU they do not, and this is of no effect */
-    bool one_by_one;
+    /* Most tokens of a decode step; 0: as many as one takes. With 1 a sequence is told the same alone and among others on a GPU too, where sums of steps of more tokens have other orders.
+     * choose_width: fewer where steps of fewer are measured to be faster (pi_width.h); on a GPU last digits then depend on times */
+    uint32_t step_width;
+    bool choose_width;
     /* seconds without progress after which the GPU is given up; 0: 3 in decode steps, 30 in prompt chunks */
     double gpu_patience;
     /* products of prompt chunks in F32 on a GPU too: reference figures, profiles */
@@ -90,11 +91,15 @@ struct pi_batch {
     const bool *want;     /* (n_tok) logits wanted, or NULL: all */
 };
 
-/* Feeds a batch, cut into pieces that fit the buffers; logits_out (wanted tokens, n_vocab) in batch order, may be NULL when none is wanted. A sequence
+/* Feeds a batch, cut into pieces that fit the buffers, or as choose_width has it; logits_out (wanted tokens, n_vocab) in batch order, may be NULL when none is wanted. A sequence
  * goes on where it ends, or starts again at an earlier position and forgets what was behind it; inside a batch its positions follow each other.
  * PI_E_RANGE for a token, position or sequence outside the engine's ranges, naming it ("context full" for positions), before anything is written; PI_E_NOMEM. */
 enum pi_code pi_engine_run(struct pi_engine *e, enum pi_phase phase, const struct pi_batch *batch,
                            float *logits_out, struct pi_err *err) PI_MUST_CHECK;
+
+/* With choose_width: for decode batches of n_tok tokens nothing is tried any more, and they go through the same steps from now on; false, and of no effect, while there is a way that was not
+ * measured: at most PI_WIDTH_TRIES batches. */
+bool pi_engine_hold_width(struct pi_engine *e, uint32_t n_tok);
 
 /* Forgets positions >= pos of a sequence. */
 void pi_engine_truncate(struct pi_engine *e, uint32_t seq, int32_t pos);

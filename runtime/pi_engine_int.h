@@ -6,6 +6,7 @@
 
 #include "runtime/pi_engine.h"
 #include "runtime/pi_ops.h"
+#include "runtime/pi_width.h"
 
 struct pi_exec_gpu;
 struct pi_engine_gpu; /* the GPU's side of an engine: pi_engine_gpu.c, or nothing (pi_gpu_none.c) */
@@ -20,9 +21,10 @@ struct pi_engine {
     struct pi_engine_gpu *gpu; /* NULL on the CPU alone */
     struct pi_trace *trace;
     struct pi_engine_timing timing;
-    uint64_t n_steps; /* ever */
-    uint32_t *tables; /* (n_layer, n_ff): hot ids ascending, then cold ids ascending */
-    void **scratch;   /* (n_scratch) everything of the memory plan */
+    uint64_t n_steps;      /* ever */
+    struct pi_width width; /* of decode steps */
+    uint32_t *tables;      /* (n_layer, n_ff): hot ids ascending, then cold ids ascending */
+    void **scratch;        /* (n_scratch) everything of the memory plan */
     size_t n_scratch;
 };
 

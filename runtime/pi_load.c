@@ -318,7 +318,9 @@ enum pi_code pi_load_engine(const struct pi_run_options *o, const struct pi_run_
         .two_units = l->two_units,
         .on_gpu = l->gpu >= 0,
         .gpu = l->gpu < 0 ? 0 : l->gpu,
-        .one_by_one = o->one_by_one,
+        /* a CPU tells a sequence the same in any company */
+        .step_width = o->one_by_one && l->gpu >= 0 ? 1 : o->step_width,
+        .choose_width = o->step_width == 0 && o->n_parallel > 1,
         .f32_gemm = o->kv == 1,
         .force_predicted = o->verify && l->mode == PI_MODE_PREDICTED,
     };

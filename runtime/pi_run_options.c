@@ -72,6 +72,8 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
          "--budgets has no effect with --device cpu; cpu+cpu runs both units of a placement on the CPU"},
         {!o->bench && !o->serve && o->parallel_given, "--parallel goes with --bench or --serve"},
         {!o->bench && !o->serve && o->one_by_one, "--one-by-one goes with --bench or --serve"},
+        {!o->bench && !o->serve && o->step_width > 0, "--step-width goes with --bench or --serve"},
+        {o->one_by_one && o->step_width > 1, "--one-by-one is --step-width 1"},
         {o->verify && (o->logits != NULL || o->tokenize),
          "--verify goes with a prompt or --perplexity"},
         {o->sampler.repeat_penalty != 1.0f && o->sampler.repeat_last_n == 0,

@@ -49,7 +49,8 @@ struct pi_run_options {
     uint32_t window;
     bool bench, bench_random, bench_given; /* bench_given: some option that goes with it */
     uint32_t bench_prompt, bench_tokens;
-    uint32_t n_parallel;  /* sequences; 1 but for a bench */
+    uint32_t n_parallel;  /* sequences; 1 but for a bench or a server */
+    uint32_t step_width;  /* most of them in a decode step; 0: measured */
     bool one_by_one;      /* on a GPU: a step for each of them */
     const char *hardware; /* with bench; NULL: hardware.yaml, if there */
     const char *budgets_text;

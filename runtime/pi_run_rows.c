@@ -335,6 +335,14 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .given = &o->parallel_given,
          .help =
              "with --bench and --serve: sequences that are decoded together; default 1;\nof a server 4, or what the placement was made for"},
+        {.name = "step-width",
+         .kind = PI_OPT_U32,
+         .dest = &o->step_width,
+         .arg = "N",
+         .min = 1,
+         .max = 4096,
+         .help =
+             "with --parallel: decode no more than so many of them in one step;\ndefault: as many as is measured to be fastest"},
         {.name = "one-by-one",
          .kind = PI_OPT_FLAG,
          .dest = &o->one_by_one,

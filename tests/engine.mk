@@ -13,6 +13,10 @@ pi_unit_tests += tests/t_engine_sparse
 tests_t_engine_sparse_SOURCES = tests/t_engine_sparse.c $(engine_rig)
 tests_t_engine_sparse_LDADD   = $(PI_RUNTIME_LIBS)
 
+pi_unit_tests += tests/t_width
+tests_t_width_SOURCES = tests/t_width.c tests/tap.h
+tests_t_width_LDADD   = $(PI_RUNTIME_LIBS)
+
 pi_unit_tests += tests/t_batcher
 tests_t_batcher_SOURCES = tests/t_batcher.c $(engine_rig)
 tests_t_batcher_LDADD   = $(PI_RUNTIME_LIBS)

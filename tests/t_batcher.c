@@ -154,6 +154,49 @@ static void test_together(void)
     pi_batcher_destroy(b);
 }
 
+/* An engine that tries how many of them go through a step: the same texts. */
+static void test_widths(void)
+{
+    enum {
+        MANY = 12
+    };
+    const struct pi_engine_options o = {.mode = PI_MODE_EXACT,
+                                        .n_ctx = llama.n_ctx,
+                                        .n_seq = MANY,
+                                        .kv_type = PI_TYPE_F16,
+                                        .choose_width = true};
+    struct pi_engine *const wide = shared_engine;
+    struct heard alone[MANY], here[MANY];
+    struct pi_batcher *b = make(1);
+    struct pi_batcher_totals t;
+    struct pi_engine_timing timing;
+    uint32_t slot;
+
+    for (uint32_t i = 0; i < 2 * MANY; i++) {
+        struct pi_sequence s = sequence(i % MANY % N_SLOTS, i < MANY ? &alone[i] : &here[i - MANY]);
+
+        s.sampler.seed = 100 + i % MANY;
+        s.n_predict = 18 + i % 3;
+        if (i == MANY) {
+            pi_batcher_destroy(b);
+            PASSES(pi_engine_create(&r.m, NULL, NULL, r.pool, &o, &shared_engine, &r.e), r.e);
+            b = make(MANY);
+        }
+        PASSES(pi_batcher_add(b, &s, &slot, &r.e), r.e);
+        if (i < MANY)
+            finish_all(b);
+    }
+    finish_all(b);
+    for (uint32_t i = 0; i < MANY; i++)
+        same(&alone[i], &here[i]);
+    pi_batcher_totals(b, &t);
+    pi_engine_take_timing(shared_engine, &timing);
+    OK(timing.steps > t.steps); /* some batches went in several steps */
+    pi_batcher_destroy(b);
+    pi_engine_destroy(shared_engine);
+    shared_engine = wide;
+}
+
 static void test_probabilities(void)
 {
     struct pi_batcher *b = make(1);
@@ -419,6 +462,7 @@ int main(void)
     rig_open(&r, &llama, 2);
     PASSES(pi_engine_create(&r.m, NULL, NULL, r.pool, &o, &shared_engine, &r.e), r.e);
     test_together();
+    test_widths();
     test_probabilities();
     test_ends();
     test_failure();

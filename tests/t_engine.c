@@ -252,6 +252,60 @@ static void test_truncate(void)
     rig_close(&r);
 }
 
+/* A batch in steps, whatever their width: the same bytes, with those of it that were asked for; and while the engine chooses, each way three times. */
+static void test_widths(enum pi_mode mode)
+{
+    enum {
+        N = 20
+    };
+    /* 20; 10 + 10; 7 + 7 + 6; 5 * 4: until three of each width are known */
+    static const uint32_t tries[] = {1, 1, 1, 2, 2, 3, 3, 3, 5};
+    struct pi_engine_options o = {F32KV, .mode = mode, .n_seq = N};
+    size_t v = llama.n_vocab, n_bytes = sizeof(float) * N * v;
+    float *want = malloc(n_bytes), *out = malloc(n_bytes);
+    struct rig r;
+
+    rig_open(&r, &llama, 2);
+    for (uint32_t width = 0; width <= N + 1; width++) { /* of N + 1: chosen */
+        struct pi_engine *e;
+        struct pi_engine_timing t;
+
+        o.step_width = width > N ? 0 : width;
+        o.choose_width = width > N;
+        e = engine(&r, &o);
+        for (uint32_t i = 0; i < 12; i++) {
+            int32_t token[N], pos[N];
+            uint32_t seq[N];
+            bool some[N];
+            struct pi_batch b = {.n_tok = N, .token = token, .pos = pos, .seq = seq};
+            uint32_t steps = width == 0 ? 1 : (N + width - 1) / width;
+
+            for (uint32_t q = 0; q < N; q++) {
+                token[q] = tokens[(q + i) % N_TOK];
+                pos[q] = (int32_t)i;
+                seq[q] = (q * 7 + 3) % N;
+                some[q] = q % 3 == 0;
+            }
+            if (i == 11)
+                b.want = some;
+            PASSES(pi_engine_run(e, PI_PHASE_DECODE, &b, out, &r.e), r.e);
+            pi_engine_take_timing(e, &t);
+            if (width > N && i < sizeof(tries) / sizeof(tries[0]))
+                EQ(t.steps, tries[i]);
+            else if (width <= N)
+                EQ(t.steps, steps);
+            OK(width <= N || pi_engine_hold_width(e, N) == (i + 1 >= 9));
+        }
+        if (width == 0)
+            memcpy(want, out, n_bytes);
+        SAME(out, want, (N + 2) / 3 * v);
+        pi_engine_destroy(e);
+    }
+    free(want);
+    free(out);
+    rig_close(&r);
+}
+
 /* Several sequences in one batch give the bytes that each gives alone, in any mode. */
 static void test_batches(const struct tiny *t, enum pi_mode mode)
 {
@@ -337,6 +391,8 @@ int main(void)
     test_threads(&llama);
     test_threads(&opt);
     test_threads_of_forms();
+    test_widths(PI_MODE_DENSE);
+    test_widths(PI_MODE_EXACT);
     test_batches(&llama, PI_MODE_EXACT);
     test_batches(&opt, PI_MODE_DENSE);
     test_batches(&llama, PI_MODE_PREDICTED);

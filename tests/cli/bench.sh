@@ -59,6 +59,21 @@ less "$(part cpu bytes_read_per_step)" "$(part cpu bytes_per_step)" && less "$(p
 check $? 'what they share is read once'
 awk -v s="$(json_get "$tmp/out" tokens_per_second)" -v ms="$(part mean step_ms)" 'BEGIN { d = s * ms / 3000 - 1; exit !(d * d < 1e-8) }'
 check $? 'tokens/s is of all sequences'
+works 'in steps of two' $bench --parallel 3 --step-width 2 -s 1 --json
+[ "$(json_get "$tmp/out" step_sequences)" = 2 ] && [ "$(json_get "$tmp/out" steps)" = 24 ]
+check $? 'a step of the report is a token of each'
+a=$(part cpu bytes_per_step)
+less "$(part cpu bytes_read_per_step)" "$a"
+check $? 'what two share is read once'
+works 'in steps of one' $bench --parallel 3 --step-width 1 -s 1 --json
+[ "$(json_get "$tmp/out" step_sequences)" = 1 ] && [ "$(part cpu bytes_per_step)" = "$a" ] && [ "$(part cpu bytes_read_per_step)" = "$a" ]
+check $? 'the same tokens, nothing shared'
+works '12 sequences' $bench --parallel 12 --bench-prompt 0 -s 1 --json
+case $(json_get "$tmp/out" step_sequences) in 12 | 6 | 4) true ;; *) false ;; esac
+check $? "in steps of $(json_get "$tmp/out" step_sequences), which was measured"
+works '12 sequences, 5 at most, for people' $bench --parallel 12 --step-width 5 --bench-prompt 0 -s 1
+grep -q '^decode  *24 steps of 12 sequences, 4 at a time, ' "$tmp/out"
+check $? 'four at a time'
 works '40 sequences, more than a step takes at once' $bench --parallel 40 --bench-prompt 0 -s 1 --json
 [ "$(json_get "$tmp/out" prompt_tokens_per_second)" = null ]
 check $? 'no prompt, no prompt speed'
@@ -101,6 +116,9 @@ fails 2 'more than the context of 20' 'more than -c' $bench -c 20
 fails 2 'its own prompt' 'a prompt' pi-run -q -m "$m" --bench -p x
 fails 2 'neither -n nor --verify' '-n' pi-run -q -m "$m" --bench -n 1
 fails 2 'goes with --bench or --serve' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
+fails 2 'goes with --bench or --serve' '--step-width alone' pi-run -q -m "$m" --step-width 2 -p x
+fails 2 'is --step-width 1' '--one-by-one and another width' $bench --parallel 4 --one-by-one --step-width 2
+fails 2 '--step-width' 'steps of nobody' $bench --parallel 4 --step-width 0
 fails 2 'only one of' 'with --perplexity' pi-run -q -m "$m" --bench --perplexity "$tmp/hw.yaml"
 fails 2 '--parallel' 'no sequence' pi-run -q -m "$m" --bench --parallel 0
 fails 7 'nowhere' 'a hardware file that is not there' pi-run -q -m "$m" --bench --bench-tokens 1 --hardware "$tmp/nowhere"
