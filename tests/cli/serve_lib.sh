@@ -5,6 +5,7 @@ pi-run --serve -m /nonexistent 2>&1 | grep -q 'no HTTP server' && {
 }
 # start OPTIONS: sets port and pid
 start() {
+    : >"$tmp/server.err" # or the port of the server before is read, until this one's shell has come to its redirections
     pi-run -m "$m" --serve --port 0 -c 256 -t 1 "$@" >"$tmp/server.out" 2>"$tmp/server.err" &
     pid=$!
     port=
