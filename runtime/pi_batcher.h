@@ -4,7 +4,7 @@
  * A round feeds one chunk of one waiting prompt (they take turns, first come, first served; sequences that are being decoded wait for no more than that), then one token of
  * each sequence that is being decoded, in one batch, which the engine may cut into steps. Prompts are cut at multiples of PI_PROMPT_CHUNK from position 0, draws depend on (seed, position)
  * alone and the engine's results for a token on that token's sequence alone, so a sequence's text does not depend on who else is there. (An engine on a GPU keeps that to the last bit
- * with one_by_one alone.)
+ * with a step_width of 1 alone.)
  *
  * A batcher owns slots (one sequence of the engine's KV cache each) and borrows engine and tokenizer. One thread at a time; callbacks run inside
  * pi_batcher_round() and must not call back into it.
