@@ -4,21 +4,25 @@
 
 #include <assert.h>
 
-#define SEEN      3u     /* steps of a width until its figure counts */
-#define MARGIN    0.97   /* of the chosen limit's time: a better one is faster than that */
+#define SEEN      4u     /* rounds with steps of a width until its figure counts */
+#define MARGIN    0.95   /* of the chosen limit's time: a better one is faster than that */
 #define SMOOTHING 0.0625 /* weight of a new figure */
 #define SURPRISE  1.25   /* times the old figure: what is slower counts as that */
 #define AGAIN     64u    /* rounds between tries of old figures, at least */
 #define STALE     32u    /* rounds after which a new figure takes the old one's place */
 
-/* Ways to cut a batch, fewest steps first. */
+/* A way to cut a batch. */
+struct way {
+    uint32_t limit, steps;
+    double seconds; /* of a round, once it is known */
+    uint32_t seen;  /* rounds with that of its widths which was seen least; known: SEEN */
+    uint64_t at;    /* round of its oldest figure */
+};
+
+/* Fewest steps first. */
 struct ways {
     uint32_t n;
-    struct {
-        uint32_t limit, steps;
-        double seconds; /* of a round; negative: not known */
-        uint64_t at;    /* round of its oldest figure */
-    } way[4];
+    struct way way[3];
 };
 
 void pi_width_init(struct pi_width *w, uint32_t most, bool chooses)
@@ -26,32 +30,28 @@ void pi_width_init(struct pi_width *w, uint32_t most, bool chooses)
     *w = (struct pi_width){.most = most, .limit = most, .chooses = chooses};
 }
 
-/* steps steps of width tokens each, added to a way. */
-static void add_steps(const struct pi_width *w, uint32_t width, uint32_t steps, double *seconds,
-                      uint64_t *at)
+/* Adds steps steps of width tokens each to a way. */
+static void add_steps(const struct pi_width *w, uint32_t width, uint32_t steps, struct way *to)
 {
     const struct pi_width_figure *f = &w->of[width];
 
     if (steps == 0)
         return;
-    *seconds = f->n < SEEN || *seconds < 0 ? -1.0 : *seconds + steps * f->seconds;
-    *at = f->at < *at ? f->at : *at;
+    to->seconds += steps * f->seconds;
+    to->seen = f->n < to->seen ? f->n : to->seen;
+    to->at = f->at < to->at ? f->at : to->at;
 }
 
 static void add_way(const struct pi_width *w, uint32_t n, uint32_t limit, struct ways *out)
 {
     const uint32_t steps = pi_width_share(n, limit), more = n % steps;
-    double seconds = 0;
-    uint64_t at = w->round;
+    struct way way = {.limit = limit, .steps = steps, .seen = SEEN, .at = w->round};
 
     if (out->n > 0 && (steps == out->way[out->n - 1].steps || n / steps < PI_WIDTH_LEAST))
         return;
-    add_steps(w, n / steps + 1, more, &seconds, &at);
-    add_steps(w, n / steps, steps - more, &seconds, &at);
-    out->way[out->n].limit = limit;
-    out->way[out->n].steps = steps;
-    out->way[out->n].seconds = seconds;
-    out->way[out->n++].at = at;
+    add_steps(w, n / steps + 1, more, &way);
+    add_steps(w, n / steps, steps - more, &way);
+    out->way[out->n++] = way;
 }
 
 static struct ways find_ways(const struct pi_width *w, uint32_t n)
@@ -75,14 +75,15 @@ static uint32_t way_in_use(const struct pi_width *w, const struct ways *v)
     return i;
 }
 
-/* The first way that is not known; v->n: all are. */
+/* The way that is known least, the first among equals; v->n: all are known. */
 static uint32_t unknown_way(const struct ways *v)
 {
-    uint32_t i = 0;
+    uint32_t least = v->n;
 
-    while (i < v->n && v->way[i].seconds >= 0)
-        i++;
-    return i;
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->way[i].seen < (least < v->n ? v->way[least].seen : SEEN))
+            least = i;
+    return least;
 }
 
 /* The fastest of known ways, and from now on its limit; the one in use unless another is clearly faster. */
@@ -139,9 +140,12 @@ void pi_width_note(struct pi_width *w, uint32_t width, double seconds)
     const bool stale = w->round - f->at > STALE;
 
     assert(width >= 1 && width <= w->most);
-    if (f->n < SEEN) { /* the second takes the first one's place, the third where it is less */
+    if (f->n <
+        SEEN) { /* one step a round; the second takes the first one's place, others where they are less */
+        if (f->n > 0 && f->at == w->round)
+            return;
         f->n++;
-        if (f->n < SEEN || seconds < f->seconds)
+        if (f->n <= 2 || seconds < f->seconds)
             f->seconds = seconds;
     } else {
         if (seconds > SURPRISE * f->seconds)

@@ -2,11 +2,13 @@
  * pi_width.h - how many tokens of a decode batch go through the engine in one step.
  *
  * Tokens of a step share what they read, but a wide step is not always the fastest way: a 7B model in F16 with half of it on an H200 took 33, 74 and 188 ms for steps of 8, 16 and 32
- * sequences. So a batch of n goes in steps of nearly the same width, as few as keep a limit: the most that a step takes, or 16, 8 or 4 (a GPU has graphs for powers of two); none is narrower
- * than PI_WIDTH_LEAST unless n is. Which limit is chosen by the seconds that steps took, told by who runs them: there is no clock here, the same figures give the same choices.
+ * sequences. So a batch of n goes in steps of nearly the same width, as few as keep a limit: the most that a step takes, or 16 or 8 (a GPU has graphs for powers of two); none is narrower
+ * than PI_WIDTH_LEAST unless n is, for steps of 4 were slower than steps of 8 wherever they were measured. Which limit is chosen by the seconds that steps took, told by who runs them:
+ * there is no clock here, the same figures give the same choices.
  *
- * What trying costs: three steps of a width, once (of the first nothing is kept: caches are cold), which is at most PI_WIDTH_TRIES rounds for one n. From then on the neighbour of the
- * chosen limit whose figures are older is tried for one round in 64, in r times 64 where it took r times as long: at most a 64th of the time, as long as it has not become slower.
+ * What trying costs: four rounds of a width, once, those of different widths in turn, for a model that was just loaded becomes faster with every round. Of the first nothing is kept, of the
+ * others the least. That is at most PI_WIDTH_TRIES rounds for one n. From then on the neighbour of the chosen limit whose figures are older is tried for one round in 64, in r times 64
+ * where it took r times as long: at most a 64th of the time, as long as it has not become slower.
  *
  * Owned and embedded by the engine; allocates nothing. One thread at a time.
  */
@@ -17,14 +19,14 @@
 #include <stdint.h>
 
 #define PI_WIDTH_MOST  32u
-#define PI_WIDTH_LEAST 4u
-#define PI_WIDTH_TRIES 12u /* rounds: three for each of four limits */
+#define PI_WIDTH_LEAST 5u
+#define PI_WIDTH_TRIES 12u /* rounds: four for each of three limits */
 
 /* What steps of one width took. */
 struct pi_width_figure {
     double seconds; /* of a step, smoothed; outliers count for little */
     uint64_t at;    /* round of the newest */
-    uint32_t n;     /* steps seen, up to three */
+    uint32_t n;     /* rounds seen, up to four */
 };
 
 struct pi_width {

@@ -248,7 +248,8 @@ static double block_max(const float *w)
     return max;
 }
 
-/* The products of one row with x, and the row times a added to ones, against the scalar ones. room (3, n). */
+/* The products of one row with x, and the row times a added to ones, against the scalar ones. With a scale that is not finite it depends on which terms meet first whether a
+ * product is infinite or NaN (0 * inf, or infinities of both signs). room (3, n). */
 static int row_wrong(const struct pi_cpu_type *k, const struct pi_cpu_type *s, enum pi_type type,
                      const char *row, const float *x, float a, uint32_t n, float *room)
 {
@@ -265,7 +266,7 @@ static int row_wrong(const struct pi_cpu_type *k, const struct pi_cpu_type *s, e
                 (has_offset(type) ? block_max(w + j / 32 * 32) : fabs((double)w[j]));
     s->dot_rows(row, 0, 1, x, n, &d[0]);
     k->dot_rows(row, 0, 1, x, n, &d[1]);
-    if (has_offset(type) && !isfinite(d[0]))
+    if (pi_type_info(type)->block_elems > 1 && !isfinite(d[0]))
         wrong += isfinite(d[1]);
     else
         wrong += !near(d[0], d[1], size);
@@ -530,7 +531,7 @@ int main(void)
                             n_x);
             for (uint32_t n_y = 1; n_y <= 33; n_y += n_y == 9 ? 7 : n_y == 16 ? 15 : 1)
                 test_sums(cpu, types[t], t < PLAIN ? 1283 : 1280, n_y);
-            for (uint32_t n_x = 7; t < PLAIN && n_x <= 70; n_x += n_x < 33 ? 1 : 37)
+            for (uint32_t n_x = 2; t < PLAIN && n_x <= 70; n_x += n_x < 33 ? 1 : 37)
                 test_wide(cpu, types[t], 255 + n_x % 4 * 339, n_x);
             if (t < PLAIN)
                 continue;
