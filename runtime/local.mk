@@ -9,7 +9,7 @@ libpi_runtime_a_SOURCES = \
 	runtime/cpu/pi_cpu_simd_block.h runtime/cpu/pi_cpu_simd_many.h runtime/cpu/pi_cpu_simd_wide.h \
 	runtime/cpu/pi_cpu_simd_q8.h \
 	runtime/cpu/pi_cpu_simd_x86.h \
-	runtime/cpu/pi_cpu_q8_x86.h runtime/cpu/pi_cpu_q8_x86_eight.h runtime/cpu/pi_cpu_q8_x86_many.h runtime/cpu/pi_cpu_q8_x86_panel.h runtime/cpu/pi_cpu_q8_x86_256.h runtime/cpu/pi_cpu_q8_x86_512.h \
+	runtime/cpu/pi_cpu_q8_x86.h runtime/cpu/pi_cpu_q8_x86_eight.h runtime/cpu/pi_cpu_q8_x86_far.h runtime/cpu/pi_cpu_q8_x86_many.h runtime/cpu/pi_cpu_q8_x86_panel.h runtime/cpu/pi_cpu_q8_x86_256.h runtime/cpu/pi_cpu_q8_x86_512.h \
 	runtime/cpu/pi_cpu_scalar.c \
 	runtime/cpu/pi_cpu_scalar_q8.c \
 	runtime/cpu/pi_cpu_avx2.c runtime/cpu/pi_cpu_q8_avx2.c runtime/cpu/pi_cpu_q8_avxvnni.c \

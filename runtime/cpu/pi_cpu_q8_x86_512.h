@@ -5,6 +5,7 @@
 #ifndef PI_CPU_Q8_X86_512_H
 #define PI_CPU_Q8_X86_512_H
 
+#define AHEAD_HINT 3 /* into L1: pi_cpu_q8_x86_far.h */
 #include "runtime/cpu/pi_cpu_q8_x86.h"
 
 #define GW       16

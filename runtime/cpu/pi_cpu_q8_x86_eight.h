@@ -110,6 +110,17 @@ OP void e_fifths(const uint8_t *a, const uint8_t *b, VB *first, VB *second)
     *second = b_or(*second, b_and(_mm256_cmpeq_epi8(b_and(high, one), one), sixteen));
 }
 
+#if defined(DPBUSD) && Q8_FAR
+/* Read as unsigned, with a bias of 128. */
+OP void e_unpack_q8_0(const void *a, const void *b, VB *first, VB *second)
+{
+    const int8_t *qa = Q8_BLOCK(q8_0, a, 0)->q, *qb = Q8_BLOCK(q8_0, b, 0)->q;
+
+    *first = b_xor(e_pair(qa, qb), b_set(128));
+    *second = b_xor(e_pair(qa + 16, qb + 16), b_set(128));
+}
+#endif
+
 OP void e_unpack_q4_0(const void *a, const void *b, VB *first, VB *second)
 {
     e_halves(Q8_BLOCK(q4_0, a, 0)->q, Q8_BLOCK(q4_0, b, 0)->q, first, second);
@@ -503,7 +514,7 @@ INLINE void e_super_many(e_unpack_fn unpack, size_t size, bool wide, int nx, con
     e_store(nx, sum, out, ldo);
 }
 
-/* ---- what pi_cpu_simd_q8.h takes eight rows with; none for Q8_0 ---- */
+/* ---- what pi_cpu_simd_q8.h takes eight rows with; for Q8_0 with DPBUSD and far streams alone ---- */
 
 typedef void (*eight_rows_fn)(const void *const *row, const struct pi_q8 *x, uint32_t n, float *out,
                               struct ahead ahead);
@@ -520,12 +531,17 @@ typedef void (*eight_rows_fn)(const void *const *row, const struct pi_q8 *x, uin
                        .wide = (WIDE),         \
                        .offset = (OFFSET),     \
                        .size = sizeof(struct pi_block_##T)})
+#define E_Q8_0 E_READER(q8_0, 128, false, false)
 #define E_Q4_0 E_READER(q4_0, 8, false, false)
 #define E_Q4_1 E_READER(q4_1, 0, false, true)
 #define E_Q5_0 E_READER(q5_0, 16, false, false)
 #define E_Q5_1 E_READER(q5_1, 0, true, true)
 
+#if defined(DPBUSD) && Q8_FAR
+E_DOT(q8_0, e_block, E_Q8_0, )
+#else
 #define eight_rows_q8_0 NULL
+#endif
 E_DOT(q4_0, e_block, E_Q4_0, )
 E_DOT(q4_1, e_block, E_Q4_1, )
 E_DOT(q5_0, e_block, E_Q5_0, )

@@ -13,7 +13,6 @@
 
 #include "runtime/cpu/pi_cpu_q8_x86_panel.h"
 
-#define E_SPREAD    (GW > 8) /* next rows are asked for with each block, not with each panel */
 #define E_X         (GW / 2) /* vectors side by side, at most: AVX-512 has 32 registers, AVX2 16 */
 #define PADDED_ROWS 5        /* as many are taken as E_ROWS, the last one several times */
 #define PANEL_X     64       /* vectors of a pass over the rows, at most */
@@ -230,7 +229,8 @@ INLINE void e_blocks(struct e_kind t, int nb, int nx, const struct e_panel *w, u
 }
 
 /* What a pass asks for of the next rows: a little of all of them with every few vectors that a panel is multiplied by, in 1/256 bytes. Where fewer come next, the
- * others are some in hand, which are in the cache: no loop over the rows, which cost 1.1 times the time of all (Zen 3, rows in the cache, eight vectors). */
+ * others are some in hand, which are in the cache: no loop over the rows, which cost 1.1 times the time of all (Zen 3, rows in the cache, eight vectors).
+ * Not with far streams: pi_cpu_q8_x86_far.h. */
 struct e_ahead {
     const char *row[E_ROWS];
     uint64_t at, step; /* of a vector's block */
@@ -264,17 +264,12 @@ INLINE void e_multiply(struct e_kind t, int nx, const struct e_panel *w, uint32_
         s[j] = b > 0 ? gf_load(out[j]) : gf_set(0.0f);
         E_APART(in.x[j]);
     }
-    if (!E_SPREAD)
+    if (!Q8_FAR)
         e_look(ahead, n * (uint32_t)nx);
-    for (; 2 * nx <= E_X && E_X > 4 && !t.parts && n - i >= 2; i += 2) {
-        e_look(ahead, 2 * (uint32_t)nx);
+    for (; 2 * nx <= E_X && E_X > 4 && !t.parts && n - i >= 2; i += 2)
         e_blocks(t, 2, nx, w, i, &in, s);
-    }
-    for (; i < n; i++) {
-        if (E_SPREAD)
-            e_look(ahead, (uint32_t)nx);
+    for (; i < n; i++)
         e_blocks(t, 1, nx, w, i, &in, s);
-    }
 #pragma GCC unroll 8
     for (int j = 0; j < nx; j++)
         gf_store(out[j], s[j]);
@@ -329,6 +324,45 @@ INLINE uint32_t e_take_rows(const void *base, size_t stride, const uint32_t *ids
     return n;
 }
 
+/* What a dot_many has besides its rows. ldo: the products of a row are as far apart. */
+struct e_work {
+    e_multiply_fn multiply;
+    const void *base;
+    size_t stride;
+    const uint32_t *ids;
+    uint32_t n_ids, ldo;
+    struct e_vectors v;
+};
+
+/* Products of n rows: numbers i, i + apart and so on of the list. */
+INLINE void e_rows(struct e_kind t, const struct e_work *w, const void *const *row,
+                   struct e_ahead *ahead, uint32_t i, uint32_t apart, uint32_t n, float *out)
+{
+    alignas(64) float sum[PANEL_X][E_ROWS];
+
+    e_pass(t, w->multiply, row, w->v, ahead, sum);
+    for (uint32_t v = 0; v < w->v.n_x; v++) {
+        for (uint32_t r = 0; r < n; r++)
+            out[(size_t)(i + r * apart) * w->ldo + v] = sum[v][r];
+    }
+}
+
+/* Of rows in far streams, nothing of which is asked for; how many. */
+INLINE uint32_t e_take_far(struct e_kind t, const struct e_work *w, float *out)
+{
+    const uint32_t each = w->n_ids / E_ROWS;
+
+    for (uint32_t i = 0; i < each; i++) {
+        struct e_ahead nothing = {.step = 0};
+        const void *row[E_ROWS];
+
+        for (uint32_t r = 0; r < E_ROWS; r++)
+            row[r] = row_at(w->base, w->stride, w->ids[r * each + i]);
+        e_rows(t, w, row, &nothing, i, each, E_ROWS, out);
+    }
+    return E_ROWS * each;
+}
+
 /* The products of a dot_many: of how many rows they are made, from the first on. */
 INLINE uint32_t e_take_many(struct e_kind t, e_multiply_fn multiply, const void *base,
                             size_t stride, const uint32_t *ids, uint32_t n_ids, uint32_t n_next,
@@ -347,20 +381,18 @@ INLINE uint32_t e_take_many(struct e_kind t, e_multiply_fn multiply, const void 
     for (uint32_t j = 0, k; j < n_x; j += k) {
         k = least(n_x - j, most);
         const uint32_t ld = (k + 3) & ~3u;
+        const struct e_work w = {
+            multiply, base, stride, ids, n_ids, n_x, {x + j, k, n_blocks, less, ld}};
 
         if (each > 0)
             e_less(t, x + j, k, n_blocks, less, ld);
-        for (uint32_t rows = i = 0; n_ids - i >= PADDED_ROWS; i += rows) {
+        i = Q8_FAR ? e_take_far(t, &w, out + j) : 0;
+        for (uint32_t rows; n_ids - i >= PADDED_ROWS; i += rows) {
             struct e_ahead ahead = {.step = j == 0 ? (uint64_t)row_bytes * 256 / k / n_blocks : 0};
             const void *row[E_ROWS];
-            alignas(64) float sum[PANEL_X][E_ROWS];
 
             rows = e_take_rows(base, stride, ids, i, n_ids, n_next, row, &ahead);
-            e_pass(t, multiply, row, (struct e_vectors){x + j, k, n_blocks, less, ld}, &ahead, sum);
-            for (uint32_t v = 0; v < k; v++) {
-                for (uint32_t r = 0; r < rows; r++)
-                    out[(size_t)(i + r) * n_x + j + v] = sum[v][r];
-            }
+            e_rows(t, &w, row, &ahead, i, 1, rows, out + j);
         }
     }
     return i;

@@ -239,16 +239,19 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
 /* ---- eight rows side by side, where the ISA has it ---- */
 
 #if defined(Q8_EIGHT)
+#include "runtime/cpu/pi_cpu_q8_x86_far.h"
 #include "runtime/cpu/pi_cpu_q8_x86_eight.h"
 #include "runtime/cpu/pi_cpu_q8_x86_many.h"
 
-/* take_rows(), by eights while there are. */
+/* take_rows(), by eights while there are; in far streams where the ISA has them. */
 INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, size_t stride,
                     const uint32_t *ids, uint32_t n_rows, const struct pi_q8 *x, uint32_t n,
                     size_t row_bytes, float *out)
 {
     uint32_t i = 0;
 
+    if (Q8_FAR && eight != NULL)
+        i = take_far(eight, base, stride, ids, n_rows, x, n, row_bytes, out);
     for (; eight != NULL && n_rows - i >= EIGHT; i += EIGHT) {
         uint32_t n_next = least(n_rows - i - EIGHT, EIGHT);
         const void *row[EIGHT];
@@ -335,7 +338,7 @@ INLINE void q8_take(some_rows_fn some, eight_rows_fn eight, const void *base, si
 
 /* Rows that choose among the vectors, in the tables of AVX-512: so many at a time that a vector finds eight and more that it wants, which kernels of one vector
  * take side by side; out of the L2 cache but for the first time. Those that many vectors want are multiplied by all. Sapphire Rapids, 2 to 32 vectors that want
- * one row in eight, against groups of 24: Q4_K 1.7 to 1.95 times as fast in the cache, 1.15 to 1.7 out of memory; Q4_0 1.1 to 1.3 and 1.0 to 1.25; Q8_0, which has no
+ * one row in eight, against groups of 24: Q4_K 1.7 to 1.95 times as fast in the cache, 1.15 to 1.7 out of memory; Q4_0 1.1 to 1.3 and 1.0 to 1.25; Q8_0, as it had no
  * kernel of eight rows, 0.95 to 1.25 and 0.93 to 1.13. */
 #define LIST_ROWS  192
 #define LIST_BYTES (1 << 18)
