@@ -73,6 +73,8 @@ static enum pi_code check_together(const struct pi_run_options *o, struct pi_err
         {!o->bench && !o->serve && o->parallel_given, "--parallel goes with --bench or --serve"},
         {!o->bench && !o->serve && o->one_by_one, "--one-by-one goes with --bench or --serve"},
         {!o->bench && !o->serve && o->step_width > 0, "--step-width goes with --bench or --serve"},
+        {o->bench && !o->parallel_given && o->step_width > 0,
+         "--step-width has no effect with --bench of one sequence: give --parallel N"},
         {o->one_by_one && o->step_width > 1, "--one-by-one is --step-width 1"},
         {o->verify && (o->logits != NULL || o->tokenize),
          "--verify goes with a prompt or --perplexity"},

@@ -342,7 +342,7 @@ static void bench_rows(struct pi_run_options *o, struct pi_opt *t)
          .min = 1,
          .max = 4096,
          .help =
-             "with --parallel: decode no more than so many of them in one step;\ndefault: as many as is measured to be fastest"},
+             "with --serve, and --bench --parallel: decode no more than so many in one step;\ndefault: as many as is measured to be fastest"},
         {.name = "one-by-one",
          .kind = PI_OPT_FLAG,
          .dest = &o->one_by_one,

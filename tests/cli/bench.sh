@@ -117,6 +117,7 @@ fails 2 'its own prompt' 'a prompt' pi-run -q -m "$m" --bench -p x
 fails 2 'neither -n nor --verify' '-n' pi-run -q -m "$m" --bench -n 1
 fails 2 'goes with --bench or --serve' '--parallel alone' pi-run -q -m "$m" --parallel 2 -p x
 fails 2 'goes with --bench or --serve' '--step-width alone' pi-run -q -m "$m" --step-width 2 -p x
+fails 2 'no effect with --bench of one sequence: give --parallel' 'a step width of one sequence' $bench --step-width 2
 fails 2 'is --step-width 1' '--one-by-one and another width' $bench --parallel 4 --one-by-one --step-width 2
 fails 2 '--step-width' 'steps of nobody' $bench --parallel 4 --step-width 0
 fails 2 'only one of' 'with --perplexity' pi-run -q -m "$m" --bench --perplexity "$tmp/hw.yaml"
