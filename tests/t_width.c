@@ -25,6 +25,12 @@ static double sixteen_is_best(uint32_t width)
     return width <= 16 ? 0.010 + 0.001 * width : 0.008 + 0.002 * width;
 }
 
+/* As long as 16 are the best, 8 are far from it. */
+static double eight_is_slow(uint32_t width)
+{
+    return width <= 8 ? 0.050 : sixteen_is_best(width);
+}
+
 static double narrow_is_better(uint32_t width)
 {
     return 0.001 * width * width;
@@ -132,6 +138,9 @@ static void test_fixed(void)
         EQ(run_round(&w, 3, narrow_is_better, 0, NULL, &s), 1);
     }
     OK(pi_width_hold(&w, 12));
+    pi_width_init(&w, 20, false); /* 16 and 8 are not tried */
+    for (int i = 0; i < 200; i++)
+        EQ(run_round(&w, 40, narrow_is_better, 0, NULL, &s), 2);
     pi_width_init(&w, 1, false);
     EQ(run_round(&w, 7, wide_is_better, 0, NULL, &s), 7);
 }
@@ -142,8 +151,9 @@ static void test_change(void)
     static const struct {
         cost_fn cost;
         uint32_t steps;
-    } part[] = {{eight_is_best, 4},  {sixteen_is_best, 2},  {narrow_is_better, 4},
-                {wide_is_better, 1}, {narrow_is_better, 4}, {eight_is_best, 4}};
+    } part[] = {{eight_is_slow, 2},    {eight_is_best, 4},  {sixteen_is_best, 2},
+                {narrow_is_better, 4}, {wide_is_better, 1}, {narrow_is_better, 4},
+                {eight_is_best, 4}};
     struct pi_width w;
     double s = 0;
 
@@ -250,6 +260,23 @@ static void test_first(void)
     EQ(run_round(&w, 32, cold_at_first, 0, NULL, &s), 4);
 }
 
+/* Of four figures the first does not count, however short it was; of the others the least does, whichever it is. */
+static void test_figures(void)
+{
+    static const double seconds[][4] = {{1, 7, 8, 9}, {99, 9, 7, 8}, {99, 9, 8, 7}};
+
+    for (size_t c = 0; c < sizeof(seconds) / sizeof(seconds[0]); c++) {
+        struct pi_width w;
+
+        pi_width_init(&w, 8, true);
+        for (int i = 0; i < 4; i++) {
+            EQ(pi_width_begin(&w, 8), 1);
+            pi_width_note(&w, 8, seconds[c][i]);
+        }
+        NEAR(w.of[8].seconds, 7, 1e-12);
+    }
+}
+
 /* Sequences come and go: nearly as fast as with the best way to cut each number of them. */
 static void test_walk(void)
 {
@@ -324,6 +351,7 @@ int main(void)
     test_noise();
     test_equals();
     test_first();
+    test_figures();
     test_loading();
     test_walk();
     test_growth();
