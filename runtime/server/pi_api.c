@@ -394,7 +394,7 @@ static enum pi_code read_messages(struct reader *r)
     struct pi_tokens *t = NULL;
 
     if (!json_is_array(list) || n == 0)
-        return refuse(r, "messages", "expected an array of messages");
+        return refuse(r, "messages", "expected an array of messages, one at least");
     PI_ALLOC(m, n, r->err);
     for (size_t i = 0; i < n; i++)
         PI_TRY(read_message(r, json_array_get(list, i), &m[i]));

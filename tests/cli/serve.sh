@@ -112,6 +112,7 @@ refused 400 '"param":"logit_bias"' /v1/completions '{"prompt":"x","logit_bias":{
 refused 400 '"param":"presence_penalty"' /v1/completions '{"prompt":"x","presence_penalty":0.5}'
 refused 400 'context_length_exceeded' /v1/completions '{"prompt":"x","max_tokens":100000}'
 refused 400 'does not have' /v1/completions '{"prompt":[-1]}'
+refused 400 'an array of messages, one at least' /v1/chat/completions '{"messages":[]}'
 refused 400 '"param":"messages"' /v1/chat/completions '{"messages":[{"role":"robot","content":"x"}]}'
 refused 400 'not the user' /v1/chat/completions '{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"x"}]}'
 refused 400 'answer to nothing' /v1/chat/completions '{"messages":[{"role":"system","content":"x"},{"role":"assistant","content":"x"}]}'
