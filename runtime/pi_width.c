@@ -109,8 +109,9 @@ static uint32_t try_again(struct pi_width *w, const struct ways *v, uint32_t cho
 
     if (chosen > 0 && chosen + 1 < v->n && v->way[chosen + 1].at < v->way[i].at)
         i = chosen + 1;
-    wait = AGAIN * (v->way[i].seconds / v->way[chosen].seconds);
-    wait = wait < AGAIN ? AGAIN : wait;
+    wait = AGAIN;
+    if (v->way[i].seconds > v->way[chosen].seconds && v->way[chosen].seconds > 0)
+        wait *= v->way[i].seconds / v->way[chosen].seconds;
     if ((double)(w->round - w->tried) < wait || (double)(w->round - v->way[i].at) < wait)
         return chosen;
     w->tried = w->round;
@@ -140,8 +141,8 @@ void pi_width_note(struct pi_width *w, uint32_t width, double seconds)
     const bool stale = w->round - f->at > STALE;
 
     assert(width >= 1 && width <= w->most);
-    if (f->n <
-        SEEN) { /* one step a round; the second takes the first one's place, others where they are less */
+    /* Until it is known: one step a round; the second takes the first one's place, others where they are less. */
+    if (f->n < SEEN) {
         if (f->n > 0 && f->at == w->round)
             return;
         f->n++;
