@@ -1,8 +1,9 @@
 /*
  * pi_width.h - how many tokens of a decode batch go through the engine in one step.
  *
- * Tokens of a step share what they read, but a wide step is not always the fastest way: a 7B model in F16 with half of it on an H200 took 33, 74 and 188 ms for steps of 8, 16 and 32
- * sequences. So a batch of n goes in steps of nearly the same width, as few as keep a limit: the most that a step takes, or 16 or 8 (a GPU has graphs for powers of two); none is narrower
+ * Tokens of a step share what they read, so the widest step is the fastest as a rule: it was wherever it was measured, on an H200 beside 15 threads and on two cores (docs/benchmarks.md). Where it
+ * is not, for the CPU's part of a step may grow faster than its tokens, a batch should not pay for that. So a batch of n goes in steps of nearly the same width, as few as keep a limit: the
+ * most that a step takes, or 16 or 8 (a GPU has graphs for powers of two); none is narrower
  * than PI_WIDTH_LEAST unless n is, for steps of 4 were slower than steps of 8 wherever they were measured. Which limit is chosen by the seconds that steps took, told by who runs them:
  * there is no clock here, the same figures give the same choices.
  *
