@@ -46,10 +46,11 @@ INLINE uint32_t wide_piece(uint32_t whole, uint32_t most)
  * 1.26, 1.29, 1.17 and 1.28, 1.18, 1.23. Pieces of 256 columns 1.17, of 2048 columns 1.14 in the cache and nothing out of memory. Whole steps on 15 threads of such a processor,
  * 4096 columns: 16 vectors 1.09 to 1.18 times as fast, 32 1.05 to 1.10.
  *
- * Of the rows that come next, the first WIDE_HEAD bytes are asked for, the hardware's prefetcher goes on from there: 24 rows' streams then advance together, while all of
+ * Of the rows that come next, the first WIDE_HEAD bytes are asked for, the hardware's prefetcher goes on from there: the rows' streams then advance together, while all of
  * each row asked for keeps the core's line buffers busy. One quiet core, 2048 columns out of memory, eight vectors: 8.8 GB/s with all asked for, 8.2 with nothing,
  * 10.2 with the heads (11.4 in the cache: bound by instructions). Whole steps, two threads: four vectors 1.10 to 1.13, six 1.12 to 1.15, eight 1.14 to 1.24 times
- * as fast as the kernels of one pass, which are left with two and three. */
+ * as fast as the kernels of one pass, which are left with two and three; 15 threads on eight cores or so: eight 1.05 to 1.10, four 0.95. Twelve rows at a time, for two
+ * threads of a core share what the prefetcher follows: 24 are as fast on a quiet core and 1.0 to 1.03 times as fast as before with eight vectors on 15 threads. */
 #define WIDE_ROWS  3
 #define WIDE_X     8
 #define WIDE_FROM  4
@@ -63,8 +64,7 @@ struct wide {
     const char *next[WIDE_TILES * WIDE_ROWS]; /* rows that come next */
     uint32_t n_tiles, n_next;
     uint32_t pass, n_passes; /* over a piece of a tile */
-    uint32_t asked, n_heads,
-        lines; /* of 64 bytes, of heads of the next rows: so far, in all, of a row */
+    uint32_t asked, n_heads, lines; /* of the next rows' heads: so far, in all, of a row */
     VF sums[WIDE_TILES][2][WIDE_SUMS];
 };
 
