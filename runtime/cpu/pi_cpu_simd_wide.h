@@ -63,7 +63,7 @@ struct wide {
     const void *row[WIDE_TILES * WIDE_ROWS];
     const char *next[WIDE_TILES * WIDE_ROWS]; /* rows that come next */
     uint32_t n_tiles, n_next;
-    uint32_t pass, n_passes; /* over a piece of a tile */
+    uint32_t pass, n_passes;        /* over a piece of a tile */
     uint32_t asked, n_heads, lines; /* of the next rows' heads: so far, in all, of a row */
     VF sums[WIDE_TILES][2][WIDE_SUMS];
 };
