@@ -8,7 +8,8 @@
 #ifndef PI_CPU_Q8_X86_EIGHT_H
 #define PI_CPU_Q8_X86_EIGHT_H
 
-#define EIGHT 8
+#define EIGHT  8
+#define Q8_FAR (GW > 8) /* rows of streams far from each other: pi_cpu_q8_x86_far.h */
 
 /* 16 bytes of each of two rows. */
 OP VB e_pair(const void *a, const void *b)

@@ -16,35 +16,29 @@
 #ifndef PI_CPU_Q8_X86_FAR_H
 #define PI_CPU_Q8_X86_FAR_H
 
-#define Q8_FAR   (GW > 8)
-#define FAR_SIDE 8 /* rows side by side, of one vector */
-
-typedef void (*far_rows_fn)(const void *const *row, const struct pi_q8 *x, uint32_t n, float *out,
-                            struct ahead ahead);
-
-/* As many of n_rows rows (number ids[i], or i where ids is NULL) as are in FAR_SIDE stretches; how many they were. An odd number of rows in a stretch, so that
+/* As many of n_rows rows (number ids[i], or i where ids is NULL) as are in EIGHT stretches; how many they were. An odd number of rows in a stretch, so that
  * rows of a whole number of lines do not all begin at the same place in a page. */
-INLINE uint32_t take_far(far_rows_fn far, const void *base, size_t stride, const uint32_t *ids,
+INLINE uint32_t take_far(eight_rows_fn far, const void *base, size_t stride, const uint32_t *ids,
                          uint32_t n_rows, const struct pi_q8 *x, uint32_t n, size_t row_bytes,
                          float *out)
 {
-    const uint32_t each = n_rows < 2 * FAR_SIDE ? 0 : (n_rows / FAR_SIDE - 1) | 1;
+    const uint32_t each = n_rows < 2 * EIGHT ? 0 : (n_rows / EIGHT - 1) | 1;
 
     for (uint32_t i = 0; i < each; i++) {
-        const uint32_t n_next = ids != NULL && i + 1 < each ? FAR_SIDE : 0;
-        const void *row[FAR_SIDE];
-        const char *next[FAR_SIDE] = {NULL};
-        float made[FAR_SIDE];
+        const uint32_t n_next = ids != NULL && i + 1 < each ? EIGHT : 0;
+        const void *row[EIGHT];
+        const char *next[EIGHT] = {NULL};
+        float made[EIGHT];
 
-        for (uint32_t r = 0; r < FAR_SIDE; r++)
+        for (uint32_t r = 0; r < EIGHT; r++)
             row[r] = row_at(base, stride, ids != NULL ? ids[r * each + i] : r * each + i);
         for (uint32_t r = 0; r < n_next; r++)
             next[r] = row_at(base, stride, ids[r * each + i + 1]);
         far(row, x, n, made, ahead_one(next, n_next, 0, row_bytes, n));
-        for (uint32_t r = 0; r < FAR_SIDE; r++)
+        for (uint32_t r = 0; r < EIGHT; r++)
             out[r * each + i] = made[r];
     }
-    return FAR_SIDE * each;
+    return EIGHT * each;
 }
 
 #endif

@@ -239,8 +239,8 @@ INLINE void q8_super(struct q8_super_reader rd, int rows, int nx, const void *co
 /* ---- eight rows side by side, where the ISA has it ---- */
 
 #if defined(Q8_EIGHT)
-#include "runtime/cpu/pi_cpu_q8_x86_far.h"
 #include "runtime/cpu/pi_cpu_q8_x86_eight.h"
+#include "runtime/cpu/pi_cpu_q8_x86_far.h"
 #include "runtime/cpu/pi_cpu_q8_x86_many.h"
 
 /* take_rows(), by eights while there are; in far streams where the ISA has them. */

@@ -55,6 +55,7 @@ INLINE uint32_t wide_piece(uint32_t whole, uint32_t most)
 #define WIDE_X     8
 #define WIDE_FROM  4
 #define WIDE_HEAD  512 /* bytes; WIDE_LEAST columns have as many */
+#define WIDE_LINES (WIDE_HEAD / 64)
 #define WIDE_TILES 4
 #define WIDE_COLS  512
 #define WIDE_SUMS  (WIDE_ROWS * WIDE_X)
@@ -63,18 +64,19 @@ struct wide {
     const void *row[WIDE_TILES * WIDE_ROWS];
     const char *next[WIDE_TILES * WIDE_ROWS]; /* rows that come next */
     uint32_t n_tiles, n_next;
-    uint32_t pass, n_passes;        /* over a piece of a tile */
-    uint32_t asked, n_heads, lines; /* of the next rows' heads: so far, in all, of a row */
+    uint32_t pass, n_passes; /* over a piece of a tile */
+    uint32_t asked;          /* lines of the next rows' heads */
     VF sums[WIDE_TILES][2][WIDE_SUMS];
 };
 
 /* Asks for the heads of rows that come next, as many as are due with one pass more. */
 INLINE void wide_ask(struct wide *w)
 {
-    const uint32_t due = (uint32_t)((uint64_t)w->n_heads * ++w->pass / w->n_passes);
+    const uint32_t due = (uint32_t)((uint64_t)w->n_next * WIDE_LINES * ++w->pass / w->n_passes);
 
     for (; w->asked < due; w->asked++)
-        __builtin_prefetch(w->next[w->asked / w->lines] + (size_t)(w->asked % w->lines) * 64, 0, 2);
+        __builtin_prefetch(w->next[w->asked / WIDE_LINES] + (size_t)(w->asked % WIDE_LINES) * 64, 0,
+                           2);
 }
 
 /* Adds every second block of columns [at, to), from number k on, of a tile's rows with nx vectors. */
@@ -159,18 +161,18 @@ INLINE uint32_t wide_all(load_fn load, part_fn part, const void *base, size_t st
                          const uint32_t *ids, uint32_t n_ids, uint32_t n_next,
                          const struct input *x, uint32_t n_x, uint32_t n, float *out, size_t ldo)
 {
-    struct wide w = {.lines = WIDE_HEAD / 64};
-    uint32_t i = 0;
+    struct wide w;
+    uint32_t i = 0, passes;
 
     if (W != 16 || n_x < WIDE_FROM || n < WIDE_LEAST)
         return 0;
+    passes = wide_passes(n, n_x);
     for (uint32_t k; n_ids - i >= WIDE_ROWS; i += k, out += k * ldo) {
         w.n_tiles = least((n_ids - i) / WIDE_ROWS, WIDE_TILES);
         k = w.n_tiles * WIDE_ROWS;
         w.n_next = least(n_ids + n_next - i - k, k);
         w.pass = w.asked = 0;
-        w.n_passes = wide_passes(n, n_x) * w.n_tiles;
-        w.n_heads = w.n_next * w.lines;
+        w.n_passes = passes * w.n_tiles;
         for (uint32_t r = 0; r < k; r++)
             w.row[r] = row_at(base, stride, ids[i + r]);
         for (uint32_t r = 0; r < w.n_next; r++)
